@@ -7,13 +7,13 @@
     │   └── ParameterError                  a notebook parameter that cannot be used
     ├── LaunchError                         a run could not be started
     │   └── DeviceError                     a device is missing, busy or unsupported
-    ├── RunError                            something about a run that exists
+    ├── RunError                            an error about an existing run
     │   ├── RunNotFoundError (LookupError)
     │   ├── RunFailedError                  carries the run's cause
-    │   ├── NonFiniteError                  a training that has to be finite is not
-    │   └── RunStoppedError                 it ended before its end was reached
+    │   ├── NonFiniteError                  NaN or Inf where the run forbids it
+    │   └── RunStoppedError                 a run was stopped before it finished
     ├── StoreError (OSError)                the run folder cannot be read or written
-    ├── PageCacheError                        a file is in memory where it may not be
+    ├── PageCacheError                      a cold measurement would read from memory
     ├── TelemetryError
     │   └── NvmlUnavailableError            carries the reason
     └── NotEnoughDataError (ValueError)     a statistic needs more observations
@@ -63,15 +63,15 @@ class DeviceError(LaunchError):
 
 
 class RunError(NbkitError):
-    """Something about a run that exists."""
+    """An error about an existing run."""
 
 
 class RunNotFoundError(RunError, LookupError):
-    """No run of that id in the store."""
+    """The store has no run, or several, with that id or ending."""
 
 
 class RunFailedError(RunError):
-    """A run ended by a failure.
+    """A run failed.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ class RunFailedError(RunError):
 
 
 class NonFiniteError(RunError):
-    """A training that has to be finite has a loss, gradient or weight that is not."""
+    """A loss, gradient or weight is NaN or Inf in a run that forbids it."""
 
 
 class RunStoppedError(RunError):
-    """A run was stopped before it reached its end."""
+    """A run was stopped before it finished."""
 
 
 class StoreError(NbkitError, OSError):
@@ -99,11 +99,11 @@ class StoreError(NbkitError, OSError):
 
 
 class PageCacheError(NbkitError):
-    """A measurement was declared cold, and what it would read is in memory."""
+    """Files of a cold measurement are in the page cache."""
 
 
 class TelemetryError(NbkitError):
-    """Something about reading the machine."""
+    """The GPUs or the machine cannot be read."""
 
 
 class NvmlUnavailableError(TelemetryError):
@@ -123,7 +123,7 @@ class NvmlUnavailableError(TelemetryError):
 
 
 class NotEnoughDataError(NbkitError, ValueError):
-    """A statistic needs more observations than there are."""
+    """There are too few observations for a statistic."""
 
 
 class DivergedError(NotEnoughDataError):

@@ -259,7 +259,7 @@ def _unreadable(path: str, error: OSError) -> StoreError:
     denied = error.errno in (errno.EACCES, errno.EPERM)
     remedy = "Ask its owner for permission to read it" if denied else _DROP
     if _OWN.search(path) is None:
-        remedy = "Use a regular file that you may read"
+        remedy = "Use a regular file that you can read"
     message = f"{path} cannot be read ({why}). {remedy}."
     wrapped = StoreError(message)
     wrapped.errno = error.errno

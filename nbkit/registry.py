@@ -107,7 +107,8 @@ def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
     lacking = [n for n in _METHODS.get(kind, ()) if not callable(getattr(loaded, n, 0))]
     why = f"it is a {type(loaded).__name__} without {', '.join(lacking)}"
     if kind == "questions" and not lacking and loaded.name != entry.name:
-        lacking, why = ["name"], f"its name is {loaded.name!r} (the name of its module)"
+        why = f"its module is named {loaded.name!r}, not {entry.name!r}"
+        lacking = ["name"]
     call = ", ".join(_METHODS.get(kind, ()))
     if kind in _CALLS and not lacking:
         positional, named = _CALLS[kind]

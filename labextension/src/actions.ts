@@ -295,17 +295,17 @@ export class Actions {
     const trans = this._trans;
     const saves =
       run.task === 'train' && run.state === 'running'
-        ? ` ${trans.__('It saves a checkpoint after its next step; Resume on its page continues from it.')}`
+        ? ` ${trans.__('The run saves a checkpoint after its next step. To continue from it, choose Resume on the run’s page.')}`
         : '';
     const sure = await this._confirm(
       trans.__('Stop the run %1?', run.name ?? run.run_id),
       run.state === 'queued'
         ? trans.__(
-            'It is removed from the queue and does not start: %1.',
+            'Run %1 is removed from the queue and does not start.',
             run.run_id
           )
         : `${trans.__(
-            'Its processes on %1 end. Its recorded data is kept: %2.',
+            'The processes of run %2 on %1 end. Its recorded data is kept.',
             run.devices.length
               ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
               : trans.__('this machine'),

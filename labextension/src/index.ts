@@ -237,7 +237,7 @@ function openAddressed(app: JupyterFrontEnd, router: IRouter): void {
 
 const status: JupyterFrontEndPlugin<void> = {
   id: 'nbkit:status',
-  description: 'How many GPUs are busy, in the status bar.',
+  description: 'Number of busy GPUs in the status bar.',
   autoStart: true,
   // Without the panel, which a user may disable, there is nothing to show.
   optional: [IMonitor, IStatusBar, ITranslator],
@@ -290,7 +290,7 @@ const running: JupyterFrontEndPlugin<void> = {
 
 const launcher: JupyterFrontEndPlugin<void> = {
   id: 'nbkit:launcher',
-  description: 'Tiles that copy a canonical notebook into the current folder.',
+  description: 'Launcher tiles that copy notebooks into the current folder.',
   autoStart: true,
   optional: [ILauncher, ICommandPalette, IDefaultFileBrowser, ITranslator],
   activate: (

@@ -77,7 +77,7 @@ export async function addNotebooks(
       if (PathExt.dirname(copy.path) !== folder.replace(/^\/|\/$/g, '')) {
         Notification.info(
           trans.__(
-            'Copied to /%1: the folder /%2 is read-only or has the original.',
+            'Copied to /%1: the folder /%2 is read-only or contains the original.',
             copy.path,
             folder
           ),

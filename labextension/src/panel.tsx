@@ -138,7 +138,7 @@ function Content(): JSX.Element {
       {status?.sampler === 'failed' && (
         <Empty
           kind="error"
-          title={trans.__('The sampler has ended')}
+          title={trans.__('The sampler has failed')}
           advice={status.message ?? trans.__('It restarts automatically.')}
         />
       )}
@@ -222,7 +222,7 @@ function Header(): JSX.Element {
       case 'starting':
         return trans.__('starting…');
       case 'failed':
-        return trans.__('sampler ended');
+        return trans.__('sampler failed');
       case 'live':
         return trans.__('live');
       case 'blocked':

@@ -81,7 +81,7 @@ export class ReportPage extends Widget {
   /** Ask the server for the report as of now. */
   async load(): Promise<void> {
     const trans = this._trans;
-    this._say(trans.__('The server makes the report…'));
+    this._say(trans.__('Generating the report…'));
     try {
       const response = await ServerConnection.makeRequest(
         this._address,

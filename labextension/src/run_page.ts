@@ -134,15 +134,23 @@ export class RunPage extends Widget {
       case 'blocked':
         this._say(
           trans.__(
-            'A proxy in front of the Jupyter server blocks WebSockets, which this page needs.'
+            'A proxy in front of the Jupyter server blocks WebSockets, which this page needs. It must forward the headers Upgrade, Connection and Host.'
           )
         );
         break;
       case 'missing':
-        this._say(trans.__('nbkit is not enabled on the Jupyter server.'));
+        this._say(
+          trans.__(
+            'nbkit is not enabled on the Jupyter server. In the server’s environment, run “jupyter server extension enable nbkit.server”, then restart the server.'
+          )
+        );
         break;
       case 'forbidden':
-        this._say(trans.__('The server refuses access. Log in again.'));
+        this._say(
+          trans.__(
+            'The server denied access to nbkit. Log in again, or ask the administrator for access.'
+          )
+        );
         break;
     }
   }

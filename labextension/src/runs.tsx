@@ -96,7 +96,7 @@ export function Runs(): JSX.Element {
       {!fault && !rows.length && (
         <p className="nbk-note">
           {trans.__(
-            'No runs in %1. Start one with nbkit.launch(…) in a notebook. If it has another NBKIT_HOME, start Jupyter with that one.',
+            'No runs in %1. Start one with nbkit.launch(…) in a notebook. If the notebook uses another NBKIT_HOME, start Jupyter with that NBKIT_HOME.',
             model.status?.store ?? UNKNOWN
           )}
         </p>

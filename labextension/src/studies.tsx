@@ -125,7 +125,7 @@ export function Study(props: {
           </ul>
         ) : (
           <p className="nbk-note nbk-mod-inner">
-            {trans.__('Its runs are not among the newest runs.')}
+            {trans.__('No runs of this study are among the newest runs.')}
           </p>
         ))}
     </li>

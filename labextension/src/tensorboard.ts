@@ -330,7 +330,7 @@ export class TensorBoards {
     const note =
       shown !== undefined && total !== undefined && shown < total
         ? this._trans.__(
-            '%1 shows %2 of %3 runs: the newest of those with curves.',
+            '%1 shows the newest %2 runs with curves, out of %3 runs.',
             curves.label,
             shown,
             total

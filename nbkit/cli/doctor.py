@@ -78,7 +78,7 @@ class Examination:
         code: int | None = None
         with suppress(subprocess.TimeoutExpired):
             code = self.process.wait(max(0.0, deadline - time.monotonic()))
-        last = "its beginning"
+        last = "its start"
         for line in _read(self.output).splitlines(keepends=True):
             if line.endswith("\n"):
                 result = CheckResult(**json.loads(line))
@@ -159,9 +159,9 @@ def add_to(commands: Commands) -> None:
         description="Check Python, CPUs, memory, GPUs and driver, torch and DALI, the "
         "device pool, Slurm, the store, JupyterLab and the notebooks. A failure "
         "prevents common uses of this machine; a warning affects performance or "
-        "only one feature. No GPU is not a failure; a GPU that torch cannot use is. "
-        "With --gpus, check only the GPUs and an all-reduce over the free GPUs. The "
-        "exit code is 1 if a check fails, else 0.",
+        "only one feature. A missing GPU is not a failure; a GPU that torch cannot "
+        "use is one. With --gpus, check only the GPUs and an all-reduce over the free "
+        "GPUs. The exit code is 1 if a check fails, else 0.",
         example="nbkit doctor --json > doctor.json",
     )
     parser.add_argument(

@@ -55,10 +55,10 @@ def add_to(commands: Commands) -> None:
         _stop,
         summary="stop runs; trainings after their next step, with a checkpoint",
         description="Stop runs. Trainings end after their next step, with a "
-        "checkpoint. A function or script ends as it handles the request "
-        "(nbkit.context().should_stop(), SIGTERM), else immediately. Runs still active "
-        "after the grace period are killed. The command waits for all runs to end and "
-        "prints the outcome of each.",
+        "checkpoint. A function or script that calls nbkit.context().should_stop() or "
+        "handles SIGTERM ends by itself; any other is terminated immediately. "
+        "Processes that are still running after the grace period are killed. The "
+        "command waits for all runs to end and prints the outcome of each.",
         example="nbkit stop k3f9",
     )
     parser.add_argument("run", nargs="*", metavar="RUN", help="the runs to stop")

@@ -79,7 +79,7 @@ def add_to(commands: Commands) -> None:
         "diagnose",
         _diagnose,
         summary="state a run's bottleneck, its evidence and what to try",
-        description="State the bottleneck of a run in any state (input, gradient "
+        description="State the bottleneck of an active or ended run (input, gradient "
         "all-reduce, a slow rank, a busy machine), its evidence and what to try.",
         example="nbkit diagnose k3f9",
     )

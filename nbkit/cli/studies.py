@@ -17,7 +17,7 @@ def add_to(commands: Commands) -> None:
         summary="compare two finished runs: throughput and recorded differences",
         description="Compare the throughput (images/s) of two finished runs and list "
         "all recorded differences in configuration, code, environment and machine. "
-        "Two single runs have no confidence interval; use a study to get one.",
+        "Two single runs give no confidence interval; a study with repeats does.",
         example="nbkit compare k3f9 p2wd",
     )
     parser.add_argument("a", metavar="RUN", help="a finished run")

@@ -22,9 +22,9 @@ def add_to(commands: Commands) -> None:
         "times each, and report whether the metric improved. Each version runs in a "
         "copy of the repository, with links to untracked files, such as data. "
         "Arguments after -- are passed to both; {repeat} in them is the number of the "
-        "repeat (0, 1, ...), for a seed. The same command continues what was "
-        "interrupted; a change that was already measured is not run again, its stored "
-        "result is printed. Exit code: 0 better, 1 no difference shown or no verdict, "
+        "repeat (0, 1, ...), for a seed. The same command continues after an "
+        "interruption; if the change was already measured, it prints the stored "
+        "result. Exit code: 0 better, 1 no difference shown or no verdict, "
         "2 worse, 3 an error or a wrong command line.",
         example="nbkit try train.py --against HEAD~1 --metric val_loss --better lower "
         "-- --seed {repeat}",
@@ -39,9 +39,10 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--metric",
         required=True,
-        help="metric that the script passes to nbkit.log, writes to TensorBoard or "
-        "prints as 'step 10: name value' or, in its last 50 lines, 'name: value': the "
-        "last value, or mean:NAME, best:NAME, step1000:NAME; or seconds, its duration",
+        help="metric that the script passes to nbkit.log, writes to TensorBoard, or "
+        "prints as 'step 10: name value' or (in its last 50 lines) 'name: value'. NAME "
+        "compares its last value; mean:NAME, best:NAME and step1000:NAME compare "
+        "others; seconds compares the duration",
     )
     parser.add_argument(
         "--better",
@@ -79,7 +80,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--minutes",
         type=float,
-        help="start no run that would end later (default: no limit)",
+        help="time limit; a run that would exceed it is not started (default: none)",
     )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument(

@@ -55,9 +55,9 @@ def variables_against(environment: Mapping[str, str]) -> str | None:
     if not wrong:
         return None
     return (
-        f"deterministic=True conflicts with {' and '.join(wrong)}: NVLink switches sum "
-        f"gradients in a varying order. Unset {'it' if len(wrong) == 1 else 'them'}, "
-        "or set deterministic=False."
+        f"deterministic=True conflicts with {' and '.join(wrong)}: reductions in "
+        "switches (NVLink SHARP, CollNet) sum gradients in a varying order. Unset "
+        f"{'it' if len(wrong) == 1 else 'them'}, or set deterministic=False."
     )
 
 

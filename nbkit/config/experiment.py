@@ -39,13 +39,13 @@ PROGRAM_TASKS = ("function", "script")
 
 
 class ExperimentConfig(ExperimentChecks):
-    """One experiment: model, numbers, batch, optimizer, data and devices."""
+    """Configuration of a run: model, precision, batch, optimizer, data and devices."""
 
     model_config = ConfigDict(json_schema_extra={"groups": dict(GROUPS)})
 
     # Task and model
     name: str = ""
-    """Free text that names the run in lists; the model's name if empty."""
+    """Name of the run in lists; if empty, the model's name or the task."""
     task: Literal["train", "load", "inference", "allreduce", "function", "script"] = (
         "train"
     )
@@ -59,7 +59,7 @@ class ExperimentConfig(ExperimentChecks):
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
     num_classes: Annotated[int, Field(ge=2)] | None = None
-    """Outputs of the model; None takes the number of classes in the data
+    """Outputs of the model; None uses the number of classes in the data
     (1,000 for synthetic data)."""
     weights: str = "random"
     """Initial weights: ``random``, ``pretrained`` (torchvision's for ImageNet,
@@ -72,7 +72,7 @@ class ExperimentConfig(ExperimentChecks):
     # Precision
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp32"
     """Format of matrix products and convolutions: ``fp32``, ``tf32``, ``fp16``,
-    ``bf16``, or ``int8`` for ``task="inference"`` alone; weights stay fp32 in training.
+    ``bf16``, or ``int8`` for ``task="inference"`` only; weights stay fp32 in training.
     ``fp16`` scales the loss (GradScaler); inference casts or quantizes the weights
     too."""
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
@@ -80,7 +80,7 @@ class ExperimentConfig(ExperimentChecks):
     loses much of the speedup of 16-bit precision."""
     compile: bool = False
     """Compile the model with torch.compile; required for ``int8`` on a GPU.
-    ``channels_first`` is kept."""
+    The layout ``channels_first`` is preserved."""
     cuda_graphs: bool = False
     """Replay the model's kernels as CUDA graphs; needs a GPU."""
     cudnn_benchmark: (
@@ -93,10 +93,10 @@ class ExperimentConfig(ExperimentChecks):
         # tensor cores, 0.3 % at most.
         Annotated[int, Field(ge=1, le=1_000)] | Literal["off", "exhaustive"]
     ) = "off"
-    """Search of cuDNN for the fastest convolutions, in the first step on a GPU: ``off``
-    takes cuDNN's own choice, a number tries that many algorithms per convolution, and
+    """Search for the fastest cuDNN convolutions in the first step on a GPU: ``off``
+    uses cuDNN's own choice, a number tries that many algorithms per convolution, and
     ``exhaustive`` tries all (``torch.backends.cudnn.benchmark`` and
-    ``benchmark_limit``; PyTorch's limit is 10)."""
+    ``benchmark_limit``; PyTorch's default limit is 10)."""
 
     # Batch
     batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
@@ -163,8 +163,8 @@ class ExperimentConfig(ExperimentChecks):
     RecordIO or TFRecord files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
-    (configurable steps over TFRecord files) or ``naive`` (one image after the
-    other); the last two are for comparison. Synthetic data needs none."""
+    (configurable steps over TFRecord files) or ``naive`` (one image at a time);
+    the last two are for comparison. Synthetic data needs none."""
     loader_config: LoaderConfig = LoaderConfig()
     """Settings of the loader."""
     unreadable_images: Literal["stop", "skip"] = "stop"
@@ -172,7 +172,7 @@ class ExperimentConfig(ExperimentChecks):
     ``skip`` omits them. The record names them."""
     missing_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
     """Handling of a blank or nan in a label column of a CSV file: read as ``zero`` or
-    ``one``, ``ignore`` the image, or ``refuse`` the file, with the line."""
+    ``one``, ``ignore`` the image, or ``refuse`` the file (the error names the line)."""
     uncertain_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
     """Handling of -1 or a word such as ``unsure`` in a label column of a CSV file, with
     the same choices: U-Zeros, U-Ones and U-Ignore of CheXpert."""
@@ -187,7 +187,7 @@ class ExperimentConfig(ExperimentChecks):
 
     # Evaluation and checkpoints
     evaluation_period_epochs: Annotated[int, Field(ge=1)] | None = None
-    """Epochs between evaluations, and one at the end; None disables evaluation."""
+    """Epochs between evaluations (always one at the end); None disables evaluation."""
     evaluation_offset_epochs: Annotated[int, Field(ge=0)] = 0
     """Epochs before the first evaluation period begins."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -246,9 +246,9 @@ class ExperimentConfig(ExperimentChecks):
     """Restarts after a rank failed, was killed or hung, from the newest complete
     checkpoint (or from the beginning)."""
     hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] | None = 600.0
-    """Time without progress of any rank after which a run is ended as hung (also for
-    the first step, with compilation); None, the default of functions, scripts and
-    modules, sets no limit. Each `nbkit.log` is progress."""
+    """End a run as hung after this time without progress on any rank (including the
+    first step, with compilation); None, the default of functions, scripts and modules,
+    sets no limit. Each `nbkit.log` call counts as progress."""
 
     # All-reduce
     allreduce: AllReduceConfig = AllReduceConfig()
@@ -273,22 +273,22 @@ class ExperimentConfig(ExperimentChecks):
 
     @property
     def has_entry(self) -> bool:
-        """Whether it runs a function or a script, kept in the run's folder."""
+        """Whether the run executes a function or script stored in its folder."""
         return self.task in PROGRAM_TASKS
 
     @property
     def has_steps(self) -> bool:
-        """Whether it takes batches of images, one step after the other."""
+        """Whether the task iterates over batches of images (``train``, ``load``)."""
         return self.task in ("train", "load")
 
     @property
     def has_time_window(self) -> bool:
-        """Whether it has no given length, but measures for a time."""
+        """Whether the run has no given length and measures for a time instead."""
         return self.has_steps and self.steps is None and self.epochs is None
 
     @property
     def length(self) -> str:
-        """How long it trains, in words."""
+        """Length of the training in words."""
         if self.has_time_window:
             seconds, steps = WINDOW_SECONDS, WINDOW_STEPS
             return f"{seconds:g} s at a stable rate (at least {steps} steps)"
@@ -297,14 +297,14 @@ class ExperimentConfig(ExperimentChecks):
 
     @property
     def title(self) -> str:
-        """What the run is called: its name, else its model or task."""
+        """Displayed name of the run: its name, else its model or task."""
         of_a_model = self.task in ("train", "inference")
         return self.name or (self.model if of_a_model else self.task)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated again.
 
-        A new ``epochs`` replaces ``steps``, and the other way round.
+        A new ``epochs`` replaces ``steps``, and vice versa.
 
         Raises
         ------
@@ -317,7 +317,7 @@ class ExperimentConfig(ExperimentChecks):
         return super().replace(**changes)
 
     def coming_from(self, folder: Path) -> Self:
-        """Note the folder that it was read of where it can execute something."""
+        """Record the folder that it was read from, if it can execute code."""
         # The default asks for nothing, and is compared with by many.
         if self.slurm != SlurmConfig():
             self.slurm.coming_from(folder)

@@ -13,7 +13,7 @@ _HOST = re.compile(r"[\w.\-]*|\[[0-9A-Fa-f:.]+\]")
 
 
 class ManualConfig(Model):
-    """Where the hosts of ``engine="manual"`` meet.
+    """Rendezvous of the hosts of ``engine="manual"``.
 
     References
     ----------
@@ -21,8 +21,8 @@ class ManualConfig(Model):
     """
 
     rendezvous_host: str = ""
-    """Rendezvous host of the run, by a name or address that all hosts resolve (IPv6 in
-    brackets); empty is the launching host, which must then be one of them."""
+    """Rendezvous host: a name or address that all hosts resolve (IPv6 in brackets); if
+    empty, the launching host, which must then run ranks."""
     rendezvous_port: Annotated[int, Field(ge=1_024, le=65_535)] | None = None
     """Free port of that host; None uses a free port of this host, or 29400 (torchrun's
     default) on another host."""

@@ -96,7 +96,7 @@ class Model(BaseModel):
     def from_store(cls, text: str | bytes) -> Self:
         """Return a run's configuration as it was launched.
 
-        To look at a run, or to stop it, needs none of the plug-ins that it uses.
+        The plug-ins that it uses need not be installed.
         """
         before = reads_store.set(True)
         try:

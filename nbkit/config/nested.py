@@ -16,7 +16,7 @@ would be measured for longer, or a slow machine would take hours."""
 
 
 class DaliConfig(Model):
-    """How ``loader="dali"`` decodes."""
+    """Settings of ``loader="dali"``."""
 
     prefetch_queue_depth: Annotated[int, Field(ge=1, le=64)] = 2
     """Batches that the pipeline prepares ahead."""
@@ -32,7 +32,7 @@ class DaliConfig(Model):
 
 
 class LoaderConfig(Model):
-    """How a loader reads; a loader says which of these it uses."""
+    """Settings of the loaders; each field names the loaders that use it."""
 
     num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
     """Loading processes per GPU (``dali`` and ``tfrecord``: threads); None divides the
@@ -47,7 +47,7 @@ class LoaderConfig(Model):
     """Pipeline of ``tfrecord``: ``chexnet_old``, ``chexnet_new``, or steps such as
     ``list,shard,interleave,shuffle,map_and_batch,prefetch``."""
     dali: DaliConfig = DaliConfig()
-    """Settings of ``dali`` alone."""
+    """Settings of ``dali`` only."""
 
     @field_validator("pipeline")
     @classmethod
@@ -79,7 +79,7 @@ class AllReduceConfig(Model):
 
 
 class InferenceConfig(Model):
-    """What ``task="inference"`` times."""
+    """Batch sizes and passes of the inference measurement (``task="inference"``)."""
 
     batch_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = (1, 8, 32)
     """Images per forward pass; each batch size is one measurement."""
@@ -96,7 +96,7 @@ class InferenceConfig(Model):
 
     @property
     def limit_seconds(self) -> float:
-        """After so long, timed passes of a batch size end, and those of its warm-up."""
+        """Time limit of the timed passes of a batch size, and of its warm-up passes."""
         return max(_LEAST_SECONDS, _SECONDS_PER_PASS * self.batches)
 
     @field_validator("batch_sizes")

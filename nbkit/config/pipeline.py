@@ -54,13 +54,16 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
             raise ValueError(message)
         if have not in takes:
             message = (
-                f"{step!r} takes {' or '.join(takes)}, but its input is {have}. Insert "
-                "another step before it"
+                f"{step!r} requires {' or '.join(takes)}, but its input is {have}. "
+                "Insert another step before it"
             )
             raise ValueError(message)
         have = takes[have]
     if have != "batches":
-        message = f"outputs {have}, but training requires batches. Add 'map_and_batch'"
+        rest = {"files": "read,map,batch", "records": "map_and_batch"}.get(
+            have, "batch"
+        )
+        message = f"outputs {have}, but training requires batches. Append {rest!r}"
         raise ValueError(message)
     if steps.count("shard") != 1:
         message = f"has {steps.count('shard')} 'shard' steps. Use exactly one"

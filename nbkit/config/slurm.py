@@ -20,14 +20,14 @@ _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 
 _OWN_OPTIONS = {
     "account": "slurm_account",
-    "chdir": "the folder of the launch",
+    "chdir": "nbkit (the folder of the launch)",
     "constraint": "slurm_constraint",
     "cpus-per-task": "cpus_per_task",
-    "error": "the run's logs",
+    "error": "nbkit (the run's logs)",
     "exclude": "slurm_exclude",
     "exclusive": "slurm_exclusive",
-    "export": "the environment of the launch",
-    "export-file": "the environment of the launch",
+    "export": "nbkit (the environment of the launch)",
+    "export-file": "nbkit (the environment of the launch)",
     "gpus-per-node": "gpus_per_node",
     "job-name": "name",
     "mem": "mem_gb",
@@ -36,15 +36,15 @@ _OWN_OPTIONS = {
     "no-requeue": "slurm_requeue",
     "ntasks": "gpus",
     "ntasks-per-node": "gpus",
-    "open-mode": "the run's logs",
-    "output": "the run's logs",
+    "open-mode": "nbkit (the run's logs)",
+    "output": "nbkit (the run's logs)",
     "partition": "slurm_partition",
     "qos": "slurm_qos",
     "requeue": "slurm_requeue",
     "reservation": "slurm_reservation",
     "signal": "slurm_signal_delay_s",
     "time": "timeout_min",
-    "wrap": "the run itself",
+    "wrap": "nbkit (the run itself)",
 }
 """Options of sbatch that follow from something else: by what."""
 
@@ -55,7 +55,7 @@ _NO_SUBMISSION = {
 
 
 class SlurmConfig(Model):
-    """What ``engine="slurm"`` asks of Slurm; what is left out is the cluster's default.
+    """Slurm options of ``engine="slurm"``; unset options use the cluster's defaults.
 
     References
     ----------
@@ -81,14 +81,14 @@ class SlurmConfig(Model):
     slurm_exclusive: bool = False
     """Share the nodes with no other job."""
     timeout_min: Annotated[int, Field(ge=1, le=525_600)] | None = None
-    """Time limit in minutes; None takes the partition's."""
+    """Time limit in minutes; None uses the partition's default."""
     gpus_per_node: Annotated[int, Field(ge=0, le=1_024)] | None = None
     """GPUs per node; None requests one per rank if the ranks use GPUs, else none."""
     cpus_per_task: Annotated[int, Field(ge=1, le=4_096)] | None = None
     """CPUs per rank, including its loading processes; None requests one if the run
     requests neither GPUs nor whole nodes, and otherwise leaves it to Slurm."""
     mem_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
-    """Memory of each node, in GiB; None takes the partition's default."""
+    """Memory of each node, in GiB; None uses the partition's default."""
     slurm_signal_delay_s: Annotated[int, Field(ge=1, le=SIGNAL_DELAY_LIMIT)] | None = (
         None
     )
@@ -157,13 +157,13 @@ class SlurmConfig(Model):
 
     @property
     def came_from(self) -> Path | None:
-        """The folder of the run or study that it was read of, which others may own."""
+        """Folder of the run or study it was read from, which others may own."""
         return self._came_from
 
     def coming_from(self, folder: Path) -> None:
-        """Note the folder that it was read of, here and in copies of this object.
+        """Record the folder that it was read from, here and in copies of this object.
 
-        Values that were set again, as from ``model_dump()``, belong to the user.
+        A new object from its values, as of ``model_dump()``, belongs to the user.
         """
         self._came_from = folder
 
@@ -180,7 +180,7 @@ class SlurmConfig(Model):
         return changed
 
     def signal_delay_seconds(self, stop_grace_seconds: float) -> int:
-        """Return how long before its time limit a run must save and end."""
+        """Return how many seconds before its time limit a run must save and end."""
         delay = self.slurm_signal_delay_s
         if delay is None:
             delay = math.ceil(stop_grace_seconds) + 60

@@ -1,4 +1,4 @@
-"""Sets of images: their content, readable images, packing.
+"""Image data sets: listing, check of every image, packing.
 
 `pack` is imported when it is first used: launching a run needs no image library.
 """

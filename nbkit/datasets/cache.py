@@ -30,12 +30,12 @@ NAMED_IMAGES = {
 
 
 def cache_path(name: str) -> Path:
-    """Return where a built-in set is, or will be."""
+    """Return the folder of a built-in set, which may not exist yet."""
     return platformdirs.user_cache_path("nbkit", appauthor=False) / NAMED[name]
 
 
 def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
-    """Return a built-in set's folder, which is made if it is not there yet."""
+    """Return a built-in set's folder, created if missing."""
     folder = cache_path(name)
     if folder.is_dir():
         return folder
@@ -52,7 +52,7 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
     except OSError as error:
         message = (
             f"{folder} cannot be written ({error.strerror or error}). Free some space, "
-            "or set XDG_CACHE_HOME to a folder that you may write."
+            "or set XDG_CACHE_HOME to a writable folder."
         )
         raise StoreError(message) from error
     finally:

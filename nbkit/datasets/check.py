@@ -36,11 +36,11 @@ _AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 class UnreadableImageError(ValueError):
-    """A file is not a whole image; the text says why."""
+    """A file is not a complete image; the message contains the reason."""
 
 
 def inspect_image(data: bytes) -> Decoding:
-    """Decode an image once and return what was learnt."""
+    """Decode an image once and return its facts for decoders."""
     if not data:
         message = "the file is empty"
         raise UnreadableImageError(message)
@@ -100,7 +100,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def is_whole_png(data: bytes) -> bool:
-    """Return whether a PNG has all chunks as they were written, and none unknown."""
+    """Return whether all chunks of a PNG are complete and known."""
     # https://www.w3.org/TR/png-3/#5Chunk-layout
     view, place = memoryview(data), _PNG_START
     while place + 12 <= len(data):
@@ -118,7 +118,7 @@ def is_whole_png(data: bytes) -> bool:
 
 
 def is_whole_jpeg(data: bytes) -> bool:
-    """Return whether a JPEG's segments follow one another and no scan is missing."""
+    """Return whether a JPEG's segments are contiguous and no scan is missing."""
     # Pillow looks for the next segment where one ends too early or too late. Where
     # scans of a progressive JPEG are missing, libjpeg smooths what is decoded: a part
     # of it, decoded alone, has other pixels.

@@ -19,7 +19,7 @@ _BETWEEN_CALLS_SECONDS = 1.0
 
 
 def downloaded_folder(name: str, *, on_wait: Callable[[], None] | None = None) -> Path:
-    """Return the folder of a set, which is downloaded if it is not there yet."""
+    """Return the folder of a set, downloaded if missing."""
     return cached_folder(name, lambda folder: _download(name, folder, on_wait))
 
 

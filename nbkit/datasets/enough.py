@@ -11,7 +11,7 @@ from nbkit.errors import ConfigError
 
 
 def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
-    """Refuse what ranks would refuse after they have started."""
+    """Raise for data that the ranks would refuse after their start."""
     sizes = dict(NAMED_IMAGES)
     for config in configs:
         if config.data == "synthetic":
@@ -37,7 +37,7 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
 
 
 def check_several_labels(config: ExperimentConfig, count: int) -> None:
-    """Refuse what means nothing where an image can have several labels."""
+    """Raise for settings that require one class per image."""
     if config.label_smoothing:
         message = (
             f"label_smoothing={config.label_smoothing} requires one class per image, "
@@ -55,7 +55,7 @@ def check_several_labels(config: ExperimentConfig, count: int) -> None:
 
 
 def no_evaluation_images(config: ExperimentConfig) -> str:
-    """Return what to say of data that an evaluation finds no images in."""
+    """Return the error text for data without evaluation images."""
     return (
         f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
         f"data={config.data!r} has no evaluation images. Use folders train/<class>/ "
@@ -67,7 +67,7 @@ def no_evaluation_images(config: ExperimentConfig) -> str:
 def too_few_images(
     config: ExperimentConfig, images: int, batch_size: int, ranks: int
 ) -> str | None:
-    """Return what to say of data with fewer images than one global batch; or None."""
+    """Return the error text for data smaller than one global batch, or None."""
     accumulation = config.gradient_accumulation_steps
     needed = batch_size * ranks * accumulation
     if images >= needed:

@@ -68,7 +68,7 @@ def find(
         problem = " and ".join(layouts.values())
         message = (
             f"data={data!r} is ambiguous: it contains {problem}. Keep only one of them "
-            "in it."
+            "in this folder."
         )
         raise ConfigError(message)
     for name, (_, list_packed) in _PACKED.items():

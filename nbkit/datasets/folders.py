@@ -14,7 +14,7 @@ _OF_THE_DISK = "lost+found"
 
 
 def names_in(folder: Path | str) -> tuple[list[str], list[str]]:
-    """Return the names of folders, sorted, and of files, without hidden ones."""
+    """Return the sorted names of folders, and those of files, without hidden ones."""
     folders: list[str] = []
     files: list[str] = []
     with os.scandir(folder) as entries:
@@ -37,14 +37,14 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a name is skipped wherever it is."""
+    """Return whether files and folders with this name are skipped."""
     return name.startswith(".") or name == _OF_THE_DISK
 
 
 def check_links(
     root: Path, folder: Path, matters: Callable[[str], object] = lambda name: True
 ) -> None:
-    """Refuse a link that cannot be followed: a folder of the data would be missing."""
+    """Raise for a link that cannot be followed: a folder would be missing."""
     for path in sorted(folder.iterdir()):
         if is_hidden(path.name) or not matters(path.name) or not path.is_symlink():
             continue
@@ -61,7 +61,7 @@ def check_links(
 
 @contextmanager
 def readable(root: Path) -> Iterator[None]:
-    """Say what to do when something cannot be read."""
+    """Turn an error of reading a folder into a `ConfigError`."""
     try:
         yield
     except StoreError as error:

@@ -11,7 +11,7 @@ from nbkit.packages import pip_install
 
 
 def checks() -> Iterator[CheckResult]:
-    """Yield the results; nothing is made or downloaded."""
+    """Yield the results; nothing is created or downloaded."""
     missing = 'not installed; only data="photos" needs it'
     command = pip_install("scikit-image")
     yield check_package("scikit-image", "scikit-image", missing, command, "warning")
@@ -20,7 +20,7 @@ def checks() -> Iterator[CheckResult]:
 
 def _cache() -> CheckResult:
     what = "Built-in images"
-    remedy = "set XDG_CACHE_HOME to a folder that you may write"
+    remedy = "set XDG_CACHE_HOME to a writable folder"
     try:
         folder = cache_path("photos").parent
     except RuntimeError:

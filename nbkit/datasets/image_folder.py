@@ -48,7 +48,7 @@ def list_image_folder(root: Path) -> Listing:
 
 
 def has_images_in_folders(root: Path) -> bool:
-    """Tell whether any subfolder holds an image; stops at the first."""
+    """Return whether any subfolder contains an image; stops at the first."""
     return any(_holds_image(root / name) for name in subfolders(root))
 
 
@@ -188,7 +188,7 @@ def _name_one(folders: Iterable[Path | None]) -> str:
     there = [folder for folder in folders if folder is not None]
     # Of splits, that for training.
     there.sort(key=lambda folder: "train" not in folder.name.lower())
-    return f"name data={str(there[0])!r}, or " if there else ""
+    return f"use data={str(there[0])!r}, or " if there else ""
 
 
 def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -> None:

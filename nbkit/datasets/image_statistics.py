@@ -1,7 +1,7 @@
 """Twelve global statistics of an image: overall appearance, and its border.
 
-They know how bright, how contrasty, how sharp and how large an image is. What a model
-can learn from these alone does not show that it recognises anything *in* an image.
+They measure brightness, contrast, sharpness and size. What a model can predict from
+these alone does not show that it recognizes anything *in* an image.
 """
 
 from __future__ import annotations

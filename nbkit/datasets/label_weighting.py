@@ -11,7 +11,7 @@ _SEVERAL_LABELS = {"made-labels"}
 
 
 def refuse_one_class(config: ExperimentConfig) -> None:
-    """Raise if a training of images with one class each is to weigh labels."""
+    """Raise if ``label_weighting`` is set, but each image has one class."""
     if config.label_weighting != "none":
         message = (
             f"label_weighting={config.label_weighting!r} requires several labels per "
@@ -22,7 +22,7 @@ def refuse_one_class(config: ExperimentConfig) -> None:
 
 
 def refuse_one_class_by_name(config: ExperimentConfig) -> None:
-    """Do the same where the name of the data tells, before any of it is read."""
+    """Do the same for data whose name is enough, before reading any."""
     one_class = {"synthetic", *NAMED} - _SEVERAL_LABELS
     if config.task == "train" and config.data in one_class:
         refuse_one_class(config)

@@ -48,38 +48,38 @@ class Contents:
     """Empty if there are none."""
     is_multi_label: bool = False
     patients: Mapping[str, str] = field(default_factory=dict)
-    """The patient of each image, by its name; empty if the data do not say."""
+    """Patient of each image, by the image's name; empty if unknown."""
     split_by: str | None = None
-    """In words, what says which images are for evaluation; None where folders do."""
+    """How the evaluation images were chosen, in words; None if by folders."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set and, once they are asked for, its images."""
+    """A data set, whose images are listed on first use."""
 
     kind: str
     """``image folder``, ``multi-label``, ``NIH ChestX-ray14``, ``webdataset``,
     ``recordio``, ``tfrecord``."""
     root: Path
-    """The folder that names and packed files are relative to."""
+    """The folder to which names and packed files are relative."""
     read: Callable[[], Contents]
     """Lists the images, which takes minutes for a million in packed files. Raises
     `ConfigError` if it finds something that cannot be used."""
     shards: Sequence[str] = ()
     """The packed files, below ``root``."""
     described_by: Sequence[str] = ()
-    """Files below ``root`` that say what names, labels or classes are."""
+    """Files below ``root`` that contain names, labels or classes."""
     rule: str | None = None
-    """Name of the rules by which nbkit made the split; part of the stamp, so that
-    a manifest that followed other rules is not used."""
+    """Name of the rule by which nbkit split the images; part of the stamp, so that a
+    manifest with a split by another rule is not used."""
     skipped_files: Mapping[str, int] = field(default_factory=dict)
-    """How many files are not part of the data, by their suffix."""
+    """Number of files that are not part of the data, by suffix."""
     notes: Sequence[str] = ()
-    """What else to say of how the data are read: nothing is left out in silence."""
+    """Further notes on how the data are read, such as omitted files."""
 
     @functools.cached_property
     def contents(self) -> Contents:
-        """The images, which are listed once."""
+        """The images; listed on first use."""
         return self.read()
 
     @property
@@ -90,7 +90,7 @@ class Listing:
         return [sample.name for _, samples in self.splits() for sample in samples]
 
     def fingerprint(self) -> Fingerprint:
-        """Return what tells this data set from others without reading the images."""
+        """Return what identifies this data set, without reading the images."""
         files = self.files
         tasks = [
             files[start : start + _FILES_PER_TASK]
@@ -120,7 +120,7 @@ class Listing:
         except OSError as error:
             message = (
                 f"data={str(self.root)!r}: {error.filename} was removed "
-                f"({error.strerror}). Do not change data that a run uses."
+                f"({error.strerror}). Restore it, and do not change data in use."
             )
             raise ConfigError(message) from error
         return Fingerprint(
@@ -161,7 +161,7 @@ class Listing:
         yield "evaluation", self.contents.evaluation
 
     def open(self) -> Samples:
-        """Return all images, those for training first, to read their files."""
+        """Return all images, training images first, to read their files."""
         unknown = Decoding(0, 0, 1, is_plain=False)
         return Samples(
             self.root,
@@ -175,7 +175,7 @@ class Listing:
 
 
 def alike_classes(classes: Sequence[str]) -> list[str]:
-    """Return a note on classes that differ in case, blanks or Unicode form alone."""
+    """Return a note on classes that differ only in case, blanks or Unicode form."""
     names: dict[str, list[str]] = {}
     for name in classes:
         plain = " ".join(unicodedata.normalize("NFKC", name).split()).casefold()
@@ -192,22 +192,22 @@ def is_broken_symlink(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What identifies a data set."""
+    """Identity of a data set."""
 
     source: str
-    """Where it is."""
+    """Folder of the data set."""
     kind: str
     files: int
     bytes: int
     sha256: str
-    """Of the path and the size in bytes of every file, in order, and of the content of
-    files that say what the labels are: the same for a copy elsewhere."""
+    """Hash of the path and the size of every file, in order, and of the content of
+    files with labels; the same for a copy elsewhere."""
     stamp: str
-    """As ``sha256``, with the place and the files' times: it changes as soon as a
+    """As ``sha256``, with the folder and the files' times: it changes as soon as a
     file is written."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values for a record; the others mean nothing elsewhere."""
+        """Return JSON values for a record, without the stamp of this machine."""
         values = asdict(self)
         del values["stamp"]
         return values

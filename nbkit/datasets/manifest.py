@@ -36,12 +36,12 @@ _RULES = "rules 5"
 _NAMED_COARSE = 100
 
 CheckProgress = Callable[[int, int], None]
-"""Called with the number of images looked at and of all."""
+"""Called with the number of images checked and of all."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An image that is left out."""
+    """An image that cannot be read, and is skipped."""
 
     name: str
     """Path below the data's folder."""
@@ -52,18 +52,18 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class HighBitDepth:
-    """Grayscale images of more than 8 bits, which are shown in 8."""
+    """Grayscale images of more than 8 bits, which are reduced to 8."""
 
     count: int = 0
     coarse: int = 0
-    """Of these, images of which 16 grey levels or fewer are left of many."""
+    """Number of these of which 16 gray levels or fewer are left."""
     first: Sequence[str] = ()
-    """Names of the first of the coarse ones."""
+    """Names of the first coarse images."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a data set consists of, for every loader alike."""
+    """Images of a data set, the same for every loader."""
 
     kind: str
     root: Path
@@ -74,22 +74,22 @@ class Manifest:
     evaluation: Samples
     """Empty if the data set has no evaluation images."""
     unreadable: Sequence[Unreadable]
-    """Images that are left out; their run says whether that ends it."""
+    """Images that are skipped, unless ``unreadable_images`` stops the run."""
     high_bit_depth: HighBitDepth = field(default_factory=HighBitDepth)
     skipped_files: Mapping[str, int] = field(default_factory=dict)
-    """How many files are not part of the data, by their suffix; nothing of a manifest
-    in the store, since files beside images come and go."""
+    """Number of files that are not part of the data, by suffix; empty in a stored
+    manifest, because such files come and go."""
     notes: Sequence[str] = ()
-    """What else to say of how the data are read; none of a manifest in the store."""
+    """Further notes on how the data are read; empty in a stored manifest."""
 
     @property
     def classes_without_training_images(self) -> int:
-        """How many classes, or labels, no training image has."""
+        """Number of classes, or labels, without a training image."""
         return len(self.classes) - len(self.train.classes())
 
 
 def manifest_name(fingerprint: Fingerprint) -> str:
-    """Return what the store calls the manifest of a data set."""
+    """Return the file name of a data set's manifest in the store."""
     # What cannot be decoded here may be readable for another version of Pillow, or for
     # other rules of nbkit: each has its own manifest.
     text = f"{fingerprint.stamp} {_RULES} {decoder_version()}"
@@ -104,7 +104,7 @@ def write_manifest(
     threads: int | None = None,
     on_progress: CheckProgress | None = None,
 ) -> None:
-    """Decode every image of a listing once and write down which can be read."""
+    """Decode every image of a listing once, and write the manifest."""
     lines: list[str] = []
     unreadable: list[dict[str, str]] = []
     counts = {"train": 0, "evaluation": 0}
@@ -168,7 +168,7 @@ def write_manifest(
         temporary.unlink(missing_ok=True)
         message = (
             f"{target} cannot be written ({error.strerror}). Free some space, or set "
-            "NBKIT_HOME to a folder that you may write."
+            "NBKIT_HOME to a writable folder."
         )
         raise StoreError(message) from error
 
@@ -188,7 +188,8 @@ def read_manifest(path: Path) -> Manifest:
             evaluation = Samples(root, header["shards"], rows)
             counts = len(train), len(evaluation)
             if counts != (header["train"], header["evaluation"]):
-                message = f"{sum(counts)} images, but another count in the header"
+                count = header["train"] + header["evaluation"]
+                message = f"{sum(counts)} images, not {count} as in the header"
                 raise ValueError(message)
             high_bit_depth = HighBitDepth(**header["high_bit_depth"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -265,7 +266,7 @@ class _Reader:
         self._samples = listing.open()
 
     def look(self, part: range) -> list[ImageSample | str]:
-        """Return images with what was learnt of them, or why they cannot be read."""
+        """Return checked images, and the images that cannot be read with the reason."""
         return [self._look(index) for index in part]
 
     def close(self) -> None:

@@ -114,7 +114,7 @@ def list_multi_label(
 
 
 def check_rules(rules: Mapping[str, str]) -> None:
-    """Refuse rules for labels, by field, that are none."""
+    """Raise for unknown label rules, given by field."""
     for field, rule in rules.items():
         if rule not in (known := ["refuse", *_READ_AS]):
             message = f"{field}={rule!r} is unknown. Use one of {', '.join(known)}."
@@ -139,7 +139,7 @@ def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
 
 
 def missing_files(root: Path, names: Sequence[str]) -> str | None:
-    """Return what to say of a list whose images are not all there; else None."""
+    """Return the problem of a list with missing images, or None."""
     with ThreadPoolExecutor(_STAT_THREADS) as pool:
         paths = (root / name for name in names)
         there = list(pool.map(os.path.isfile, paths, chunksize=256))
@@ -155,7 +155,7 @@ def missing_files(root: Path, names: Sequence[str]) -> str | None:
 def check_patients(
     csv_path: Path, splits: Mapping[str, str], patients: Mapping[str, str]
 ) -> None:
-    """Refuse a split that has patients both in training and in evaluation."""
+    """Raise if a patient is in both training and evaluation."""
     both = patients_in_both(splits, patients) if patients else []
     if both:
         message = (

@@ -6,8 +6,8 @@
     images/*.png                      or images_001/images/*.png to images_012/...
     train_val_list.txt, test_list.txt where both are there; else a split by patient
 
-The labels were read by a program from radiologists' reports, and the images are of few
-hospitals: what a model learns from them is not a diagnosis.
+The labels were extracted by software from radiologists' reports, and the images come
+from few hospitals: a model trained on them makes no diagnosis.
 
 References
 ----------

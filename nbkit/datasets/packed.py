@@ -41,15 +41,15 @@ first limit, no more than so many for each that occurs."""
 
 @dataclass(frozen=True)
 class PackDescription:
-    """What a pack's own description says."""
+    """Description file of a pack."""
 
     classes: Sequence[str]
     is_multi_label: bool
     images: Mapping[str, int] = field(default_factory=dict)
-    """How many it should have, by their split; empty if it does not say."""
+    """Expected number of images by split; empty if not given."""
 
     def write(self, folder: Path) -> None:
-        """Put it into a pack's folder."""
+        """Write it into a pack's folder."""
         text = json.dumps(
             {
                 "schema": _SCHEMA,
@@ -93,7 +93,7 @@ def list_packed(
     on_wait: Callable[[], None] | None,
     beside: str | None = None,
 ) -> Listing:
-    """Return what the shards in a folder hold; they are read when it is asked for."""
+    """Return the listing of the shards in a folder, which are read on first use."""
     with readable(root):
         check_links(root, root, split_of)
         use = use_of(root, shards_below(root, is_shard))

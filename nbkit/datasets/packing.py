@@ -49,39 +49,39 @@ def pack(
 ) -> Path:
     """Write the images of a data set into a few large files.
 
-    Images keep their bytes, names, labels and split. Those for training are shuffled,
-    always in the same way, for readers that take a file from front to back. Files that
-    are not part of the data, which training would skip, are counted in a line.
+    Images keep their bytes, names, labels and split. Training images are shuffled,
+    always in the same order, for readers that read a file from front to back. Files
+    that training would skip are not packed; one printed line counts them.
 
     Parameters
     ----------
     data
-        As in an experiment: a folder, a CSV file of several labels, a pack, or the name
-        of a built-in set.
+        As in an experiment: a folder of images or of packed files, a CSV file of
+        labels, or the name of a built-in set.
     folder
-        The folder to make. All of it is there in the end, or nothing.
+        The folder to create. It appears only when all files are complete.
     format
         ``webdataset`` (tar files), ``recordio`` (MXNet) or ``tfrecord``, each with the
         index that NVIDIA DALI reads.
     shard_megabytes
-        Size at which another file begins, in 10^6 bytes; None for 256, but for one file
-        with ``recordio``, because MXNet and DALI read one file with one index.
+        Size at which a new file begins, in 10^6 bytes. None is 256, or, with
+        ``recordio``, a single file, because MXNet and DALI read one file and one index.
     missing_labels, uncertain_labels
-        How blanks, and -1 or words, in the label columns of a CSV file are read:
-        ``refuse``, ``zero``, ``one``, or ``ignore``, which leaves the image out.
+        How to read blanks, and -1 or words, in the label columns of a CSV file:
+        ``refuse``, ``zero``, ``one``, or ``ignore``, which omits the image.
     on_progress
-        Called with the progress, instead of lines on the standard output.
+        Called with the number of images packed and of all, instead of printing lines.
 
     Returns
     -------
     Path
-        The folder, which ``data`` of an experiment can name.
+        The folder, to be passed as ``data`` of an experiment.
 
     Raises
     ------
     ConfigError
-        If the data cannot be listed, the folder holds something, or a name cannot be
-        expressed in that format.
+        If the data cannot be listed, the folder is not empty, or the format does not
+        support the name of an image.
     StoreError
         If the folder cannot be written.
     """
@@ -110,7 +110,7 @@ def pack(
     except OSError as error:
         message = (
             f"{folder} cannot be written ({error.strerror or error}). Free some "
-            "space, or use a folder that you may write."
+            "space, or use a writable folder."
         )
         raise StoreError(message) from error
     finally:
@@ -226,8 +226,8 @@ def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
         # Python raises nothing when it reads past the end of a file.
         message = (
             f"{images.place(number)} cannot be packed: size changed from "
-            f"{sample.size_bytes:,} to {len(data):,} bytes. Do not change the data "
-            "while packing."
+            f"{sample.size_bytes:,} to {len(data):,} bytes. Pack again without "
+            "changing the data."
         )
         raise ConfigError(message)
     return data
@@ -254,7 +254,7 @@ class _Shards:
         self._images = self._files = 0
 
     def add(self, sample: ImageSample, data: bytes) -> None:
-        """Write an image to the file at hand, or to another one if that is full."""
+        """Write an image to the current file, or to a new one if that is full."""
         limit = self._shard_bytes
         if limit is not None and self._written and self._written + len(data) > limit:
             self.close()
@@ -265,7 +265,7 @@ class _Shards:
         self._images += 1
 
     def close(self) -> None:
-        """Finish the file at hand."""
+        """Finish the current file."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()

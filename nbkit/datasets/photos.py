@@ -45,7 +45,7 @@ _QUALITY = 96
 
 
 def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
-    """Return the folder of the set, which is made if it is not there yet."""
+    """Return the folder of the set, created if missing."""
     return cached_folder("photos", lambda folder: _make(folder, on_wait))
 
 

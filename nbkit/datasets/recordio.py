@@ -42,7 +42,7 @@ def list_recordio(root: Path, *, on_wait: Callable[[], None] | None = None) -> L
 
 
 def is_recordio(name: str) -> bool:
-    """Tell by its name whether a file is a RecordIO file."""
+    """Return whether a file is a RecordIO file, by its name."""
     return name.lower().endswith(SUFFIX)
 
 

@@ -41,7 +41,7 @@ _FEW_LEVELS = 16
 
 
 def open_image(data: bytes) -> ImageFile.ImageFile:
-    """Return an image file, opened; only this function asks Pillow what a file is."""
+    """Open an image file; only this function lets Pillow detect its format."""
     try:
         return Image.open(io.BytesIO(data), formats=_formats())
     except UnidentifiedImageError as error:
@@ -57,7 +57,7 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
 
 
 def decoder_version() -> str:
-    """Return what decides which files can be read: Pillow, and what it is built of."""
+    """Return the version of Pillow and its parts, which decide what can be read."""
     return " ".join(("Pillow", _pillow_version, *features.get_supported()))
 
 
@@ -79,7 +79,7 @@ def is_high_bit_depth(image: Image.Image) -> bool:
 
 
 def is_coarse_high_bit_depth(image: Image.Image, shown: Image.Image) -> bool:
-    """Return whether few of a deep image's many values are left to be seen."""
+    """Return whether 8 bits keep few of a high bit depth image's many values."""
     levels = sum(1 for pixels in shown.histogram()[:256] if pixels)
     return levels <= _FEW_LEVELS and levels < len(np.unique(np.asarray(image)))
 

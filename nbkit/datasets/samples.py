@@ -28,25 +28,24 @@ _MOST_OPEN = 256
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What a decoder has to know of an image before it reads it."""
+    """Facts that a decoder needs before it reads an image."""
 
     width: int
-    """In pixels, as the image is meant to be seen."""
+    """Width in pixels of the upright image."""
     height: int
     orientation: int
     """EXIF orientation, 1 to 8; 1 is upright."""
     is_plain: bool
-    """A grey or RGB JPEG of 8 bits, or an RGB PNG, without any oddity: every decoder
-    reads it alike. Whatever else Pillow can read is handed to other decoders
-    re-encoded."""
+    """Whether it is a plain 8-bit JPEG (gray or RGB) or RGB PNG, which every decoder
+    reads alike. Other decoders receive all other images re-encoded by Pillow."""
     is_high_bit_depth: bool = field(default=False, compare=False)
-    """Grayscale of more than 8 bits; known only right after the image was read."""
+    """Whether it is grayscale of more than 8 bits; known only during the check."""
     is_coarse: bool = field(default=False, compare=False)
-    """Of its many values few are left in 8 bits; as above."""
+    """Whether 8 bits keep few of its gray levels; known only during the check."""
 
     @property
     def stored_size(self) -> tuple[int, int]:
-        """Width and height of the pixels in the file, before the image is turned."""
+        """Width and height of the pixels in the file, before any rotation."""
         width, height = self.width, self.height
         return (height, width) if self.orientation >= 5 else (width, height)
 
@@ -56,24 +55,24 @@ class ImageSample:
     """One image of a listing."""
 
     name: str
-    """Path below the data's folder, also of an image in a packed file."""
+    """Path relative to the data's folder, also for an image in a packed file."""
     label: int | tuple[int, ...]
-    """Index of its class; or, with several labels, 0 or 1 for each."""
+    """Index of its class, or 0 or 1 for each label."""
     size_bytes: int | None
-    """None until a file with only this image has been read."""
+    """Size of the image's file; None until it has been read."""
     shard: int | None = None
     """Index of the packed file that holds it; None if the image is a separate file."""
     pieces: Pieces = ()
-    """Where it is in the packed file."""
+    """Offset and length of its pieces in the packed file."""
     decoding: Decoding | None = field(default=None)
-    """None until the image has been looked at."""
+    """Facts for decoders; None until the image has been checked."""
 
 
 class Samples:
     """Many images, in a few flat arrays.
 
-    A million Python objects would be copied into every loading process, one after the
-    other, because using an object writes its reference count.
+    A million Python objects would gradually be copied into every loading process,
+    because using an object writes its reference count.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Samples:
 
     @property
     def are_packed(self) -> bool:
-        """Whether packed files hold the images."""
+        """Whether the images are in packed files."""
         return bool(self._shards)
 
     def name(self, index: int) -> str:
@@ -125,7 +124,7 @@ class Samples:
         return self._number(index, 0)
 
     def decoding(self, index: int) -> Decoding:
-        """Return what a decoder has to know of an image."""
+        """Return the facts that a decoder needs."""
         width, height, orientation, is_plain = (
             self._number(index, place) for place in (3, 4, 5, 6)
         )
@@ -137,14 +136,14 @@ class Samples:
         return self._number(index, 1), self._number(index, 2)
 
     def place(self, index: int) -> str:
-        """Return where an image is, for a person: its path, or the packed file's."""
+        """Return the path of an image, or its name and packed file, for messages."""
         shard = self._number(index, 1)
         if shard < 0:
             return str(self._root / self.name(index))
         return f"{self.name(index)} in {self._root / self._shards[shard]}"
 
     def read(self, index: int) -> bytes:
-        """Return an image's file as it is."""
+        """Return the bytes of an image's file."""
         shard = self._number(index, 1)
         if shard < 0:
             return read_file(self._root / self.name(index), None)

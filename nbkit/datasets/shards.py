@@ -20,18 +20,18 @@ _BEGINNING_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One image as its shard describes it."""
+    """One image in a shard."""
 
     name: str | None
-    """Its path before it was packed, if the shard knows."""
+    """Path of the image before packing, if the shard contains it."""
     labels: tuple[int, ...]
-    """The index of its class, or 0 or 1 for each label."""
+    """Index of its class, or 0 or 1 for each label."""
     pieces: Pieces
     class_name: str | None = None
 
 
 def damaged(path: Path, offset: int, what: str) -> ConfigError:
-    """Return the error of a shard that is not as its format wants it."""
+    """Return the error for a shard with invalid content."""
     if offset == 0:
         with suppress(OSError), open_regular(path) as file:
             # A pointer of Git LFS, a web page or a compressed file says so itself.
@@ -62,7 +62,7 @@ def shards_below(root: Path, is_shard: Callable[[str], bool]) -> list[str]:
 
 
 def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
-    """Return what each shard is for by the words of its path."""
+    """Return the split of each shard, from the words of its path."""
     held_out = [shard for shard in shards if is_held_out(shard)]
     if 0 < len(held_out) < len(shards):
         message = (
@@ -87,7 +87,7 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
 
 
 def missing_shards(shards: Sequence[str]) -> list[str]:
-    """Return notes on shards that the names of others count, but that are not there."""
+    """Return notes on missing shards that the names of others count."""
     numbers: dict[tuple[str, str], set[int]] = {}
     for shard in shards:
         if counted := _OF.match(shard):

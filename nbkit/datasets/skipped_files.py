@@ -18,7 +18,7 @@ _ARCHIVES = (
 
 
 def suffix_kind(name: str) -> str:
-    """Return what a file is counted as: ``*.gif``. A number is no suffix."""
+    """Return the kind of a file by its suffix, such as ``*.gif``; numbers are none."""
     suffix = PurePath(name.lower()).suffix
     if not suffix or suffix[1:].isdigit():
         return "with no suffix"
@@ -26,12 +26,12 @@ def suffix_kind(name: str) -> str:
 
 
 def is_archive(name: str) -> bool:
-    """Tell by its name whether a file may hold images: packed, or compressed."""
+    """Return whether a name is that of a packed or compressed file."""
     return name.lower().endswith(_ARCHIVES)
 
 
 def most_frequent(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of the most frequent suffixes, and of all else as ``other``."""
+    """Return the counts of the most frequent suffixes, and the rest as ``other``."""
     kept = dict(Counter(counts).most_common(_KEPT))
     other = sum(counts.values()) - sum(kept.values())
     return kept | ({_OTHER: other} if other else {})
@@ -47,7 +47,7 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 
 def remedy(counts: Mapping[str, int]) -> str:
-    """Return what there is instead of images; nothing if there is nothing."""
+    """Return the files found instead of images, in words; empty without any."""
     if not counts:
         return ""
     has_archives = any(kind.endswith(_ARCHIVES) for kind in counts)

@@ -40,7 +40,7 @@ def splits_in(path: str) -> set[str]:
 
 
 def splits_among(names: Sequence[str]) -> list[str]:
-    """Return the folders that by their names are parts of a data set, no classes."""
+    """Return the folders whose names are those of splits, not of classes."""
     # A single word does not tell: ``bullet_train``, ``test_tube`` and even ``train``
     # may be classes. These are parts: names that are equal but for the split
     # (``seg_train``, ``seg_pred``), of words for splits and containers alone
@@ -70,12 +70,12 @@ def splits_among(names: Sequence[str]) -> list[str]:
 
 
 def has_split_word(name: str) -> bool:
-    """Tell whether a word of a folder's name is that of a split."""
+    """Return whether a folder's name contains the word of a split."""
     return bool(_kinds(_words(name)))
 
 
 def is_held_out(path: str) -> bool:
-    """Tell whether a packed file is for neither training nor evaluation by its name."""
+    """Return whether a packed file's name is for neither training nor evaluation."""
     return not _HELD_OUT.isdisjoint(_words(path)) and not splits_in(path)
 
 

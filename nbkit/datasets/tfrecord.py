@@ -53,7 +53,7 @@ def list_tfrecord(root: Path, *, on_wait: Callable[[], None] | None = None) -> L
 
 
 def is_tfrecord(name: str) -> bool:
-    """Tell by its name whether a file is a TFRecord file."""
+    """Return whether a file is a TFRecord file, by its name."""
     return _NAME.search(name.lower()) is not None
 
 
@@ -71,7 +71,7 @@ class _Wire:
         self._start = 0
 
     def read(self, start: int, length: int) -> bytes:
-        """Return bytes of the file, all that were asked for."""
+        """Return the requested number of bytes of the file."""
         place = start - self._start
         if place < 0 or place + length > len(self._block):
             block_bytes = max(length, _BLOCK_BYTES)
@@ -82,7 +82,7 @@ class _Wire:
         return self._block[place : place + length]
 
     def varint(self, start: int, end: int) -> tuple[int, int]:
-        """Return an integer and where it ends."""
+        """Return an integer and its end position."""
         value = 0
         data = self.read(start, min(_LONGEST_VARINT_BYTES, end - start))
         for place, byte in enumerate(data):

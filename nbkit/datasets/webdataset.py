@@ -40,19 +40,19 @@ def list_webdataset(
 
 
 def is_webdataset(name: str) -> bool:
-    """Tell by its name whether a file is a WebDataset shard."""
+    """Return whether a file is a WebDataset shard, by its name."""
     return name.lower().endswith(SUFFIX)
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """Return the stem that neighbours share, and the rest from the first dot on."""
+    """Return the stem before the first dot of a name, and the rest."""
     folder, slash, name = path.rpartition("/")
     stem, _, extension = name.partition(".")
     return f"{folder}{slash}{stem}", extension
 
 
 def is_image(extension: str) -> bool:
-    """Tell by the rest of its name whether a file is an image."""
+    """Return whether a file is an image, by the rest of its name."""
     return f".{extension.lower()}".endswith(IMAGE_SUFFIXES)
 
 

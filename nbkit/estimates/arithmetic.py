@@ -33,15 +33,15 @@ class Workload:
     train_images: int
     evaluation_images: int
     epochs: int
-    """Expected; all that the recipe allows if the number it takes is not published."""
+    """Expected number of epochs; the recipe's maximum if none is published."""
     epochs_low: int
     epochs_high: int
-    """Fewest and most that were published, over seeds."""
+    """Minimum and maximum of the published numbers, over seeds."""
     evaluation_period_epochs: int
     evaluation_offset_epochs: int = 0
 
     def evaluations(self, epochs: int) -> int:
-        """Return how many evaluations that many epochs have."""
+        """Return the number of evaluations in a number of epochs."""
         period, offset = self.evaluation_period_epochs, self.evaluation_offset_epochs
         return evaluations_until(epochs, period, offset)
 
@@ -51,42 +51,42 @@ class Estimate:
     """A projected training; None is unknown."""
 
     where: str
-    """On what, such as ``8 x H100-SXM-80GB``."""
+    """Devices, such as ``8 x H100-SXM-80GB``."""
     origin: Literal["measured rate, projected", "published rate, projected"]
     images_per_second: float
     rate_low: float | None
     rate_high: float | None
-    """Ends of the rate's interval (measured), or slowest and fastest (published)."""
+    """Interval of measured rates, or slowest and fastest published rate."""
     rate_n: int
-    """Runs, or published rows."""
+    """Number of runs or published rows."""
     epochs: int
     training_seconds: float
     evaluation_seconds: float | None
-    """Of all evaluations."""
+    """Time of all evaluations."""
     startup_seconds: float | None
-    """From the start of the processes to the first image; not part of `seconds`."""
+    """Time from process start to the first image; not part of `seconds`."""
     seconds: float
-    """Training, and evaluations where they are known: what a time to target is."""
+    """Time of training and, if known, of evaluations: the time to target."""
     seconds_low: float | None
     seconds_high: float | None
-    """With the fewest epochs at the highest rate, and the other way round."""
+    """Fewest epochs at the highest rate, and most epochs at the lowest."""
     joules: float | None
-    """Of the GPUs while they train."""
+    """Energy of the GPUs during training."""
     published_minutes: tuple[float, ...] = ()
-    """What the same rows say of the whole, to the target."""
+    """Times to the target that the same rows report."""
     rows: tuple[PublishedRow, ...] = ()
-    """From which a published rate is."""
+    """Published rows with these rates."""
     precision: str | None = None
     """Number format of the runs, or of the rows."""
 
     @property
     def seconds_per_epoch(self) -> float:
-        """Of training, without evaluation."""
+        """Training time per epoch, without evaluations."""
         return self.training_seconds / self.epochs
 
 
 def evaluations_until(epochs: int, period: int, offset: int = 0) -> int:
-    """Return how many evaluations a training of so many epochs has."""
+    """Return the number of evaluations in a training of some epochs."""
     due = sum(
         epoch > offset and (epoch - offset) % period == 0
         for epoch in range(1, epochs + 1)
@@ -149,7 +149,7 @@ def _estimate(
 def from_published(
     workload: Workload, gpus: Iterable[str], *, precision: str, world_size: int = 8
 ) -> list[Estimate]:
-    """Project a whole training on GPUs of which others published a training rate."""
+    """Project a whole training on GPUs with a published training rate."""
     estimates: dict[str, Estimate] = {}
     for gpu_name in gpus:
         if canonical_gpu_name(gpu_name) is None:
@@ -245,7 +245,7 @@ def _ends(
 
 
 def expected_epochs(counts: Sequence[int], most: int) -> tuple[int, int, int]:
-    """Return expected, fewest and most epochs of published counts, else ``most``."""
+    """Return expected, fewest and most published epochs; ``most`` without any."""
     if not counts:
         return most, most, most
     return round(median(counts)), min(counts), max(counts)

@@ -27,7 +27,7 @@ from nbkit.statistics import quantities as wording
 from nbkit.store.stored_runs import StoredRun
 
 GPUS = ("A100-SXM4-80GB", "H100-SXM-80GB", "H200-SXM-141GB")
-"""Of which most is published."""
+"""Default GPUs: those with the most published results."""
 
 _COLUMNS = (
     *("projected on", "from", "precision", "images/s", "rates", "per epoch"),
@@ -37,24 +37,24 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class WholeTraining:
-    """What a whole training is projected to take, here and elsewhere."""
+    """Projected time, energy and cost of a whole training, here and elsewhere."""
 
     workload: Workload
     recipe: TrainingRecipe
     estimates: tuple[Estimate, ...]
-    """Of this machine first, if it was measured; then of published rates."""
+    """This machine first, if measured; then GPUs with published rates."""
     price_per_hour: float | None = None
     currency: str = "USD"
     functional: bool = False
-    """Whether CPU processes were used instead of GPUs in the short run."""
+    """Whether the short runs used CPU processes instead of GPUs."""
     conditions: str = ""
-    """How the short runs differ from the whole training; empty without one."""
+    """Differences of short runs from the whole training; empty without runs."""
     rates: tuple[float, ...] = ()
     """Images/s of each short run."""
 
     @property
     def table(self) -> Table:
-        """Every estimate, each with what it is projected from."""
+        """All estimates, each with its origin."""
         return Table(
             f"Projected: {self.recipe.name}, {self.workload.epochs} epochs of "
             f"{self.workload.train_images:,} images",
@@ -163,28 +163,28 @@ def estimate(
     Parameters
     ----------
     runs
-        A short training run of the recipe's model and image size on this machine, its
-        id, or several equal runs for an interval; None projects only published rates.
-        Their evaluations show how long evaluations take.
+        A short training run on this machine with the recipe's model and image size, its
+        id, or several equal runs for an interval. None uses only published rates. The
+        duration of evaluations is taken from the evaluations of these runs.
     recipe
-        Name of a training recipe of a known set of images.
+        Name of a training recipe with a fixed data set.
     gpus
         GPUs whose published training rates are projected.
     price_per_hour
-        Of all devices of the runs together.
+        Price of all devices of the runs together.
     currency
-        Of the price, for the table.
+        Currency of the price, for the table.
 
     Returns
     -------
     WholeTraining
-        Displayed as a table; every number in it is labelled as projected.
+        Displayed as a table, in which every number is marked as projected.
 
     Raises
     ------
     ConfigError
-        If the runs do not have the recipe's model and size or differ, or the recipe is
-        not for a particular data set.
+        If the runs differ from each other or from the recipe's model and image size, or
+        the recipe has no fixed data set.
     NotEnoughDataError
         If a run has no measured step.
 
@@ -219,7 +219,7 @@ def estimate(
 def elsewhere(
     recipe: TrainingRecipe, gpus: Sequence[str], *, world_size: int = 8
 ) -> list[Estimate]:
-    """Project a recipe on GPUs with published rates; those without are left out."""
+    """Project a recipe on GPUs with published rates; others are omitted."""
     precision = recipe.fields.get("precision", "fp16")
     work = workload(recipe)
     return from_published(work, gpus, precision=precision, world_size=world_size)

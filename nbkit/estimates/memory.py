@@ -21,7 +21,7 @@ LEFT_OUT = (
     "the CUDA context (about 0.5 GiB), cuDNN workspaces, NCCL and loader buffers, and "
     "fragmentation"
 )
-"""What the estimate does not count."""
+"""Memory that the estimate excludes."""
 
 _FP32_BYTES = 4
 _HALF_BYTES = 2
@@ -29,7 +29,7 @@ _HALF_BYTES = 2
 
 @dataclass(frozen=True)
 class ModelMemory:
-    """What one model keeps in training, in the layout ``channels_last``."""
+    """Memory of one model in training, with ``channels_last``."""
 
     model: str
     parameters: int
@@ -60,7 +60,7 @@ class MemoryEstimate:
 
     @property
     def total_bytes(self) -> int:
-        """All of it: the moment between the forward and the backward pass."""
+        """Total, reached between the forward and the backward pass."""
         return (
             self.weights_bytes
             + self.gradients_bytes
@@ -70,12 +70,12 @@ class MemoryEstimate:
 
 
 def estimate_memory(config: ExperimentConfig) -> MemoryEstimate | None:
-    """Return how much memory each rank will take; None if that is not known.
+    """Return the estimated memory of each rank; None if unknown.
 
     Notes
     -----
-    Activations are taken to grow with the area of the image, which holds for
-    convolutions; the attention of transformers grows as fast only with fused kernels.
+    Activations are assumed to grow with the image area. This holds for convolutions;
+    for attention in transformers, it requires fused kernels.
     ``compile`` usually needs less.
     """
     batch = config.batch_size_per_gpu

@@ -36,7 +36,7 @@ def notebook_launcher(
     monitor_interval: float = 0.1,
     log_line_prefix_template: str | None = None,
 ) -> Run:
-    """Run a function on several processes and wait for its end, as accelerate does.
+    """Run a function in several processes and wait for them, as accelerate does.
 
     The processes are an ordinary run, not forks of this kernel, so the kernel may
     already have used a GPU. Interrupting the cell stops them. Their output is shown
@@ -47,10 +47,9 @@ def notebook_launcher(
     function, args
         Function that every process calls, and its arguments.
     num_processes
-        None takes one for each visible GPU, or one without any.
+        None uses one per visible GPU, or one if there is none.
     mixed_precision
-        ``no``, ``fp16``, ``bf16`` or ``fp8``: what `accelerate.Accelerator` takes if it
-        is not given anything else.
+        ``no``, ``fp16``, ``bf16`` or ``fp8``: default of `accelerate.Accelerator`.
     num_nodes
         Number of machines; only 1 is supported.
     max_restarts

@@ -9,22 +9,22 @@ from nbkit.store.paths import RunPaths
 
 
 class Engine(Protocol):
-    """Starts supervisors; metrics and logs are not its business, files are."""
+    """Starts and notifies supervisors; metrics and logs are read from files."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Return what a run asks for, as JSON values; raise if it is not there."""
+        """Return the resources of a run as JSON values; raise if they do not exist."""
         ...
 
     def submit(
         self, paths: RunPaths, attempt: int, requirements: dict[str, Any]
     ) -> dict[str, Any]:
-        """Start a supervisor; return who it is and its job, or None for each."""
+        """Start a supervisor; return ``supervisor`` and ``job``, either may be None."""
         ...
 
     def notify(self, paths: RunPaths) -> None:
-        """Let a run see a request to stop immediately after it was written."""
+        """Notify a run that a request to stop was written."""
         ...
 
     def reap(self, paths: RunPaths) -> None:
-        """End what a dead supervisor left running."""
+        """Kill the processes that a dead supervisor left running."""
         ...

@@ -97,7 +97,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
         found = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
         return CheckResult(_WHAT, "ok", found)
     cause = run.cause
-    found = f"fails over {config.gpus} GPUs: {cause['message']}"
+    found = f"fails on {config.gpus} GPUs: {cause['message']}"
     lacks_memory = _SHARED_MEMORY.search(f"{cause['message']} {cause['signal']}")
     works_without_p2p = False
     if not lacks_memory and _NO_P2P not in os.environ:
@@ -110,7 +110,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
     elif works_without_p2p:
         remedy = (
             f"works without peer-to-peer access: export {_NO_P2P}=1 as a workaround. "
-            "With NVLink: nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: add "
+            "With NVLink: see nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: add "
             "iommu=pt to the kernel's command line, disable ACS in the BIOS, and reboot"
         )
     else:

@@ -40,7 +40,7 @@ def _pool() -> CheckResult:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        remedy = f"runs wait for GPUs in it; set {POOL_VARIABLE} to another folder"
+        remedy = f"runs queue for devices there; set {POOL_VARIABLE} to another folder"
         return CheckResult("Device pool", "failure", str(error), remedy)
     return CheckResult("Device pool", "ok", f"{pool}, for all users")
 

@@ -19,7 +19,7 @@ from nbkit.reading import expanded
 
 @dataclass(frozen=True)
 class Program:
-    """A script, module or function with its arguments, as `script` makes one."""
+    """A script, module or function with its arguments, as returned by `script`."""
 
     config: ExperimentConfig
     entry: RunEntry
@@ -38,9 +38,8 @@ def script(
     """Return a script with its arguments, as an arm of `nbkit.Study.create`.
 
     The script is read now, and every start runs this copy; modules that it imports are
-    read at each start. Ranks find their repeat in ``$STUDY_REPEAT`` (0, 1, ..., of
-    the control ``repeats`` and more), and ``{repeat}`` in an argument becomes this
-    number: make a seed from it.
+    read at each start. ``{repeat}`` in arguments and ``$STUDY_REPEAT`` are the number
+    of the repeat, for seeds: 0, 1, ..., starting at ``repeats`` for the control.
 
     Parameters
     ----------
@@ -49,9 +48,9 @@ def script(
     args
         Its arguments, ``sys.argv[1:]``.
     environment
-        Variables of its ranks besides this process's; secrets are refused.
+        Additional environment variables of its ranks; secrets are refused.
     cwd
-        Working folder of its ranks; None is this process's.
+        Working folder of its ranks; None uses that of this process.
     **fields
         Fields of `nbkit.ExperimentConfig`, such as ``gpus=2``.
 
@@ -87,7 +86,7 @@ def module(
     name
         Such as ``trl.scripts.sft``.
     args, environment, cwd, **fields
-        As of `script`.
+        As in `script`.
 
     Raises
     ------
@@ -116,7 +115,7 @@ def function(
     args, kwargs
         Its arguments.
     environment, **fields
-        As of `script`.
+        As in `script`.
 
     Raises
     ------

@@ -141,7 +141,8 @@ def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
 def _check_resumable(run: StoredRun, *, force: bool) -> None:
     state = run.state
     if state is RunState.UNKNOWN and not force:
-        message = f"run {run.run_id} is unknown: {(run.cause or {}).get('message')}."
+        why = (run.cause or {}).get("message")
+        message = f"the state of run {run.run_id} is unknown: {why}."
         raise RunError(message)
     if not state.is_final and state is not RunState.UNKNOWN:
         message = f"run {run.run_id} is {state}. Call stop() before resume()."

@@ -78,7 +78,8 @@ class Run(StoredRun):
                 on_poll(self)
             if state is RunState.UNKNOWN:
                 why = (self.cause or {}).get("message")
-                raise RunError(visible(f"run {self.run_id} is unknown: {why}."))
+                message = f"the state of run {self.run_id} is unknown: {why}."
+                raise RunError(visible(message))
             waited = time.monotonic() - start
             if timeout_seconds is not None and waited > timeout_seconds:
                 queue = self.queue
@@ -101,14 +102,14 @@ class Run(StoredRun):
     ) -> Self:
         """Stop the run: a training after its next step, with a checkpoint.
 
-        A function or script stops as it handles the request
-        (``nbkit.context().should_stop()``, SIGTERM), else immediately. What is still
-        active after the grace period is killed.
+        A function or script that calls ``nbkit.context().should_stop()`` or handles
+        SIGTERM ends by itself; any other is terminated immediately. Processes that
+        are still running after the grace period are killed.
 
         Parameters
         ----------
         grace_seconds
-            Grace period; None takes ``config.stop_grace_seconds``.
+            Grace period; None uses ``config.stop_grace_seconds``.
         by
             Who requests the stop, for the record.
         wait
@@ -124,8 +125,8 @@ class Run(StoredRun):
         ConfigError
             If `grace_seconds` is not from 0 to 86,400.
         RunError
-            If torchrun started the run, not nbkit; or if its state is unknown (if it is
-            alive, it stops).
+            If torchrun started the run, not nbkit; or if its state is unknown (a run
+            that is still active stops nevertheless).
         """
         if self.state.is_final:
             self._engine().reap(self.paths)
@@ -181,8 +182,8 @@ class Run(StoredRun):
         Raises
         ------
         RunError
-            If the run has not ended, finished already, or has no checkpoint; if another
-            process resumes it; or if it needs ``trust=True``.
+            If the run has not ended, has finished, or has no checkpoint; if another
+            process is resuming it; or if it needs ``trust=True``.
         """
         # To look at runs needs nothing of what launching imports.
         from nbkit.launch.resume import resume
@@ -192,16 +193,16 @@ class Run(StoredRun):
 
     @property
     def torchrun_line(self) -> str | None:
-        """What to paste on every host of a manual run; None for any other run."""
+        """Torchrun command for each host of a manual run; None for other runs."""
         return self.submission.get("torchrun_line")
 
     @property
     def returns(self) -> list[Any]:
-        """What the function returned on each rank, by rank: `load_returns`."""
+        """Return values of the function, indexed by rank; see `load_returns`."""
         return self.load_returns()
 
     def load_returns(self, *, trust: bool = False) -> list[Any]:
-        """Return what the function returned on each rank, by rank.
+        """Load the return values of the function, indexed by rank.
 
         Parameters
         ----------
@@ -217,7 +218,7 @@ class Run(StoredRun):
 
         Notes
         -----
-        Tensors are on the CPU. Unpickling executes code of the pickle.
+        Tensors are on the CPU. Unpickling executes code from the pickle.
         """
         if self.config.task != "function":
             message = (
@@ -240,8 +241,8 @@ class Run(StoredRun):
         except Exception as error:
             message = (
                 f"The return value of run {self.run_id} cannot be unpickled "
-                f"({type(error).__name__}: {error}). Read it in an environment with "
-                "the modules of the function."
+                f"({type(error).__name__}: {error}). Read it in an environment that "
+                "has the modules of the function."
             )
             raise RunError(message) from error
 
@@ -260,19 +261,19 @@ class Run(StoredRun):
         return diagnose(self)
 
     def stacks(self) -> dict[int, str]:
-        """Return the Python stack of each rank as of now; the run goes on.
+        """Return the current Python stack of each rank; the run continues.
 
         Returns
         -------
         dict
-            Text by global rank, of the main thread and of loading processes; empty for
-            a rank that does not answer within 5 s. Of a run on several hosts, the ranks
-            of this one. The rank's ``stderr`` log has all threads.
+            Stacks of the main thread and of loading processes, by global rank; empty
+            for a rank that does not respond within 5 s. Only ranks on this host are
+            included. The rank's ``stderr`` log has all threads.
 
         Raises
         ------
         RunError
-            If none of your ranks runs on this host.
+            If no rank of this user runs on this host.
         """
         from nbkit.launch.stacks import stacks
 
@@ -322,7 +323,7 @@ class Run(StoredRun):
 
 
 def attach(run_id: str) -> Run:
-    """Return a handle of an existing run.
+    """Return a handle to an existing run.
 
     Parameters
     ----------
@@ -345,7 +346,7 @@ class RunList(list[Run]):
     runs
         The runs, in their order.
     ask
-        Repeats the query that gave these runs; None for a slice.
+        Function that repeats the query for these runs; None for a slice.
     """
 
     def __init__(
@@ -355,7 +356,7 @@ class RunList(list[Run]):
         self._ask = ask
 
     def again(self) -> RunList:
-        """Return the list as of now; a slice keeps its runs."""
+        """Repeat the query and return the new list; a slice returns itself."""
         return self if self._ask is None else self._ask()
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -363,7 +364,7 @@ class RunList(list[Run]):
 
         Id, state and times; the fields of `Run.summary`; tags, such as ``tags.study``
         and ``tags.arm``; and all fields of the configuration, such as ``precision`` and
-        ``loader_config.num_workers``. None is unknown.
+        ``loader_config.num_workers``. None means unknown.
 
         Examples
         --------
@@ -386,7 +387,7 @@ class RunList(list[Run]):
 def runs(state: RunState | str | None = None, limit: int | None = None) -> RunList:
     """Return the runs in the store, newest first.
 
-    ``pandas.DataFrame(nbkit.runs().to_dicts())`` makes a data frame of them.
+    ``pandas.DataFrame(nbkit.runs().to_dicts())`` converts them to a data frame.
 
     Parameters
     ----------

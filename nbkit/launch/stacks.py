@@ -54,8 +54,9 @@ def _pids(run: StoredRun) -> dict[int, int]:
         hosts = {process.host for process in ranks.values()}
         where = f" (started on {', '.join(sorted(hosts))})" if hosts else ""
         message = (
-            f"run {run.run_id} is {run.state}: no rank of yours runs on this host"
-            f"{where}. Read the stacks of a running run, on its own host."
+            f"run {run.run_id} ({run.state}) has no rank of this user on this host"
+            f"{where}. Read the stacks while the run is active, on a host of its ranks "
+            "and as the user who launched it."
         )
         raise RunError(message)
     return pids

@@ -51,12 +51,12 @@ def launch(
     ----------
     what
         A configuration; or a function, which every rank calls (it may be defined in a
-        cell); or the path of a Python script. None takes the configuration's defaults.
+        cell); or the path of a Python script. None uses the default configuration.
     module
         Instead of ``what``: name of a module that runs as with ``python -m``, such as
         ``trl.scripts.sft``.
     args, kwargs
-        Arguments of the function; a script or module finds ``args`` as text in
+        Arguments of the function; a script or module receives ``args`` as strings in
         ``sys.argv[1:]``.
     environment
         Additional environment variables of the ranks of a function or script; they are
@@ -184,7 +184,7 @@ def entry_of(
     if what is not None and not isinstance(what, ExperimentConfig):
         message = (
             f"{what!r} is of type {type(what).__name__}. Pass an ExperimentConfig, a "
-            "function, the path of a script, or fields by name: "
+            "function, the path of a script, or keyword arguments: "
             "nbkit.launch(model='resnet50')."
         )
         raise ConfigError(message)

@@ -152,7 +152,7 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"The supervisor cannot watch this process ({error}). Try again."
+        message = f"cannot watch this process ({error}). Use on_owner_exit='keep'."
         raise LaunchError(message) from error
 
 

@@ -297,10 +297,8 @@ class LiveRun:
         )
 
     def _bottleneck(self, images_per_second: float | None) -> Values:
-        """Return what bounds the run as far as the times of its steps say.
-
-        Those are sums that are kept anyway: to read the samples would take longer.
-        """
+        """Return the bottleneck as estimated from step times."""
+        # Their sums are at hand; reading the samples would take longer.
         metrics = self.metrics
         if metrics.num_measured < (1 if self.state.is_final else RATE_STEPS):
             return {"bottleneck": None, "try_first": None}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from nbkit.store.record import RunState, of_newest_attempt, unix_seconds
 
 RUNNING_TIME = (
-    "running time of all attempts, without the queue and the time between attempts"
+    "running time of all attempts, excluding time in the queue and between attempts"
 )
 """What the duration of a run means: a tooltip."""
 

@@ -28,7 +28,7 @@ from nbkit.studies.study import Study
 
 
 def report(study: Study) -> Report:
-    """Return the report of a study of which nothing but its arms is known.
+    """Return the report of a study of any arms.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def _figures(study: Study, arms: Arms) -> list[Figure]:
 
 
 def table_of_differences(base: str, by_arm: Mapping[str, Sequence[Run]]) -> Table:
-    """Return in what each arm differs from the base, by what was recorded."""
+    """Return the recorded differences of each arm from the base."""
     facts = {arm: [run_facts(run) for run in runs] for arm, runs in by_arm.items()}
     rows = [
         (arm, difference)
@@ -139,7 +139,7 @@ def table_of_differences(base: str, by_arm: Mapping[str, Sequence[Run]]) -> Tabl
 
 
 def process_starts(by_arm: Mapping[str, Sequence[Run]], *numbers: Column) -> Table:
-    """Return every run with what it measured, so that each number can be traced."""
+    """Return every run with its measured values."""
     return table(
         "Process starts",
         [

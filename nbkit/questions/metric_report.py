@@ -28,19 +28,19 @@ from nbkit.studies.metric import Metric
 from nbkit.studies.study import Study
 
 _SMALL_DIFFERENCE = 0.01
-"""Difference that a metric without a margin is to show."""
+"""Difference to plan for if a metric has no margin."""
 
 _WORDS = {"faster": "better", "slower": "worse"}
 
 
 @dataclass(frozen=True)
 class MetricRow:
-    """What the runs of one arm show of the metric."""
+    """Values of the metric for one arm."""
 
     arm: str
     values: Summary
     ratio: Ratio | None
-    """To the base; None for the base itself."""
+    """Ratio to the base; None for the base itself."""
     verdict: str
 
 
@@ -174,7 +174,7 @@ def metric_rows(
 ) -> list[MetricRow]:
     """Return summary, ratio to the base and verdict of every arm.
 
-    The runs that are left of an arm that has ``diverged`` look better than it is.
+    If runs of an arm ``diverged``, the remaining runs overestimate the arm.
     """
 
     def verdict(arm: str) -> str:
@@ -288,8 +288,8 @@ def _starts_needed(metric: Metric, ratio: Ratio, floor: NoiseFloor | None) -> st
         return ""
     more = needed.runs - min(ratio.n_a, ratio.n_b)
     return (
-        f" {needed.runs} starts per arm ({more} more) would decide on a "
-        f"difference of {margin * 100:g}%."
+        f" {needed.runs} starts per arm ({more} more) would allow a verdict "
+        f"on a difference of {margin * 100:g}%."
     )
 
 

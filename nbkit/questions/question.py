@@ -31,25 +31,24 @@ class Question:
     Parameters
     ----------
     package
-        The package that answers; its last name is that of question and notebook.
+        Package of the question. Its last component names the question and the notebook.
     text
-        The question, without a capital letter.
+        The question, in lower case.
     modules
-        The module of each public name, such as ``.planning``: of ``plan``, and of
-        ``report`` or ``result``, which has a method ``report``; of ``prepare``, if
-        something is measured before the study (from a plan it makes a plan); of
-        ``before_start``, if something is done before each start; of ``run``, if the
-        question is not a study.
+        Module of each public name, such as ``.planning``. Required: ``plan``, and
+        ``report`` or ``result`` (an object with a method ``report``). Optional:
+        ``prepare`` measures before the study and returns a changed plan;
+        ``before_start`` is called before each start; ``run`` replaces the study.
     reports
-        Short names of the published reports that asked it.
+        Short names of the published reports that ask this question.
     parameters
-        Of the command that runs it as those reports would.
+        Parameters of the command that runs it like these reports.
     gpus
-        GPUs that the reports' own figures need at least.
+        Minimum number of GPUs to reproduce the figures of the reports.
     needs
-        What else they need.
+        Other requirements for these figures.
     rank
-        Its place among the tiles and in tables.
+        Position among the tiles and in tables.
     """
 
     package: str
@@ -68,29 +67,29 @@ class Question:
 
     @property
     def folder(self) -> Path:
-        """The package's folder; a notebook in it becomes a tile."""
+        """Folder of the package; a notebook in it gets a launcher tile."""
         return Path(importlib.import_module(self.package).__file__ or "").parent
 
     @property
     def further_parameters(self) -> str:
-        """What the notebook's cell leaves out, as annotated literals with comments."""
+        """Parameters that the notebook's cell omits: annotated, commented literals."""
         file = self.folder / "parameters.py"
         is_package = (self.folder / "__init__.py").exists()
         return file.read_text("utf-8") if is_package and file.exists() else ""
 
     @property
     def command(self) -> str:
-        """The command that runs it as the reports would."""
+        """Command that runs it like the published reports."""
         from nbkit.studies.parameters import papermill_command
 
         return papermill_command(self.name, self.parameters)
 
     def plan(self, parameters: Parameters) -> Any:
-        """Return what to measure for these parameters; nothing is started."""
+        """Return the plan for these parameters, without starting anything."""
         return self._part("plan")(parameters)
 
     def run(self, plan: Plan) -> Study:
-        """Measure what a plan says, and return the study.
+        """Execute a plan, and return the study.
 
         Raises
         ------
@@ -126,7 +125,7 @@ class Question:
         return self._part("result")(study).report()
 
     def before_start(self, plan: Mapping[str, Any], data: str) -> dict[str, str]:
-        """Do what has to be done before a start; return tags for its record."""
+        """Prepare the start of a run; return tags for its record."""
         if "before_start" not in self.modules:
             return {}
         return self._part("before_start")(plan, data)
@@ -171,5 +170,5 @@ TOUR = Question(
 
 
 def notebooks_of_questions() -> list[Question]:
-    """Return what the notebooks answer, in the order of their tiles."""
+    """Return the questions of the notebooks, in the order of their tiles."""
     return [TOUR, *questions()]

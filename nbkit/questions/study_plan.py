@@ -14,7 +14,7 @@ from nbkit.studies.devices import Devices, why_cpus
 from nbkit.studies.parameters import Parameters
 
 _SHARE_OF_LIMIT = 0.2
-"""Of the time limit, for what is measured before a study."""
+"""Share of the time limit for measurements before a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,24 +22,24 @@ class Plan:
     """What will be measured; a notebook shows its notes."""
 
     arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm."""
+    """Configuration of each arm by name."""
     repeats: int
-    """Process starts of every arm."""
+    """Number of process starts per arm."""
     notes: tuple[str, ...]
-    """What a reader has to know first."""
+    """Notes for the reader, the most important first."""
     parameters: Parameters
     control: str | None = None
-    """The arm that is measured a second time (A/A control), or none."""
+    """The arm with an A/A control, if any."""
     unrepeated: Mapping[str, ExperimentConfig] = field(default_factory=dict)
-    """What is measured a single time, before the arms."""
+    """Configurations that are run once, before the arms."""
     concurrent: Sequence[Sequence[str]] = ()
-    """Arms that are started together, group by group."""
+    """Groups of arms that are started together."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that every run gets."""
+    """Environment variables of all runs."""
     prepared: Mapping[str, Any] = field(default_factory=dict)
-    """What was measured before the study, as JSON values."""
+    """Results of measurements before the study, as JSON values."""
     first_arms: Sequence[str] = ()
-    """The pair that is measured first; none: the first two arms."""
+    """The pair of arms to measure first; default: the first two arms."""
 
     def __post_init__(self) -> None:
         checked_minutes(self.parameters.get("minutes"))
@@ -55,11 +55,11 @@ class Plan:
 
     @property
     def preparation_seconds(self) -> float:
-        """How long trials or reads before the study go on: arms are the question."""
+        """Time limit of trials or reads before the study, in seconds."""
         return _SHARE_OF_LIMIT * 60 * (self.minutes or math.inf)
 
     def minutes_after(self, seconds: float) -> float | None:
-        """Return the limit that is left of so many seconds of preparation."""
+        """Return the time limit that remains after a preparation."""
         # That has waited for an idle machine, too, which does not count.
         if self.minutes is None or self.wait_for_idle:
             return self.minutes
@@ -67,12 +67,12 @@ class Plan:
 
     @property
     def wait_for_idle(self) -> float:
-        """Seconds to wait at most until this machine is idle."""
+        """Maximum time in seconds to wait for an idle machine."""
         return self.parameters.get("wait_for_idle", 0.0)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the report must know of the plan beside the arms, as JSON values."""
+        """Facts of the plan that the report requires, as JSON values."""
         notes = {"notes": list(self.notes), "chosen": self.parameters.chosen}
         first = {"first_arms": list(self.first_arms)} if self.first_arms else {}
         return {**notes, **first, **self.prepared}
@@ -83,13 +83,13 @@ class Plan:
 
 
 def smoke_test(parameters: Parameters, devices: Devices, text: str) -> list[str]:
-    """Return why CPUs are used, and what that means; nothing on GPUs."""
+    """Return a note that explains a CPU smoke test; empty on GPUs."""
     why = why_cpus(parameters.device, parameters.get("engine", "local"))
     return [f"CPU smoke test: {why}. {text}"] if devices.is_cpu else []
 
 
 def below_one(parameters: Mapping[str, Any], *names: str) -> list[str]:
-    """Return what is wrong with counts that are below 1."""
+    """Return an error for each count below 1."""
     return [
         f"{name}={value} is below 1. Use 1 or more."
         for name in names
@@ -98,7 +98,7 @@ def below_one(parameters: Mapping[str, Any], *names: str) -> list[str]:
 
 
 def images_in_words(config: ExperimentConfig) -> str:
-    """Return what a run trains on, and the loader of what it reads."""
+    """Return the images of a run and their loader."""
     if config.data == "synthetic":
         return "synthetic data"
     return f"images of {config.data} ({config.loader} loader)"

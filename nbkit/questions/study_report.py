@@ -49,28 +49,28 @@ _IN_AUDIT = {"input": "input-bound"}
 def report(
     study: Study | str, *, folder: str | os.PathLike[str] | None = None
 ) -> SavedReport:
-    """Make the report of a study and save it, over an earlier one in that folder.
+    """Create the report of a study and save it; replaces an earlier report.
 
-    A study of a notebook gets that notebook's report, any other study a report of its
-    arms; all have the audit and what bounds each arm.
+    A notebook's study gets the notebook's report, other studies a comparison of arms.
+    All reports include the audit and the bottleneck of each arm.
 
     Parameters
     ----------
     study
-        A study, or its id; it may be imported or unfinished.
+        A study or its id. It may be imported or unfinished.
     folder
-        Folder of the files, created if it does not exist; None is the study's own.
+        Folder for the files, created if needed; None for the study's folder.
 
     Returns
     -------
     SavedReport
-        Displays chart and answer in a notebook, prints the answer and the paths of the
-        files: ``page``, ``result``, ``figures`` (PNG) and ``tables`` (CSV).
+        Displayed as chart and answer in a notebook; printed as the answer and the paths
+        of the files: ``page``, ``result``, ``figures`` (PNG) and ``tables`` (CSV).
 
     Raises
     ------
     ConfigError
-        If it is a run or the id of one, or of another type.
+        If ``study`` is a run, the id of a run, or of another type.
     StoreError
         If there is no such study, or the folder cannot be written.
     NotEnoughDataError

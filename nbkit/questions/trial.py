@@ -33,8 +33,8 @@ from nbkit.studies.stored_study import resume_hint
 from nbkit.studies.study import Study
 
 DISCARD_FLOORS = 5.0
-"""A change that is worse by more than so many noise floors is not started any more. See
-tests/soak/test_try_rule.py for what this saves and costs."""
+"""A change that is worse by more noise floors than this is not started again. Savings
+and costs of this rule: tests/soak/test_try_rule.py."""
 
 _PATH = "import_path"
 _SET_BY_IMPORTS = (
@@ -48,15 +48,15 @@ _SET_BY_IMPORTS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """What a script's change does to a metric."""
+    """Effect of a script's change on a metric."""
 
     study: Study
     report: Report
     verdict: str
-    """``better``, ``worse``, ``no difference shown``; or why there is none: ``not
-    enough runs``, ``withheld`` or ``not measured``."""
+    """``better``, ``worse`` or ``no difference shown``; without a verdict, ``not enough
+    runs``, ``withheld`` or ``not measured``."""
     is_stored: bool = False
-    """Whether an earlier call has measured it."""
+    """Whether the result is from an earlier call."""
 
     def __str__(self) -> str:
         return "\n".join([self.report.answer, *self.report.tables[0].notes])
@@ -82,27 +82,27 @@ def try_(
 ) -> Trial:
     """Run a script and its version at a commit alternately, and compare a metric.
 
-    The same as ``nbkit try``. Each version runs in a copy of the repository, with links
-    to untracked files. The same call continues what was interrupted, and returns what
-    was measured: a change is measured once.
+    Same as ``nbkit try``. Each version runs in a copy of the repository, with links to
+    untracked files. A change is measured only once: repeat the call to continue after
+    an interruption, or to get the stored result.
 
     Parameters
     ----------
     script
         A Python script in a git repository.
     args
-        Its arguments, for both versions; ``{repeat}`` in them is the number of the
-        repeat, for a seed.
+        Arguments for both versions. ``{repeat}`` is replaced by the number of the
+        repeat, such as for a seed.
     metric, better, margin, parallel
-        As of `nbkit.Study.create`.
+        See `nbkit.Study.create`.
     against
-        The commit that it is compared with.
+        Commit to compare with.
     repeats
         Runs per version; a verdict needs five, unless the change is much worse.
     control
         Also run a second copy of the commit, to measure the noise floor.
     minutes
-        Start no run that would end later; None or 0 is no limit.
+        Time limit; runs that would exceed it are not started. None or 0: no limit.
     gpus, device
         Fields of `nbkit.ExperimentConfig`.
     progress
@@ -111,13 +111,12 @@ def try_(
     Raises
     ------
     ConfigError
-        If there are no two versions that can be compared, or a value is not valid.
-        Also if the study of this change was interrupted with other ``repeats`` or
-        another ``parallel``.
+        If the versions cannot be compared, a value is invalid, or the study of this
+        change was interrupted with another value of ``repeats`` or ``parallel``.
     RunError
         If another process measures this change.
     RunFailedError, NotEnoughDataError
-        If no start of a version finishes, or has the metric.
+        If no run of a version finishes or has the metric.
 
     Examples
     --------

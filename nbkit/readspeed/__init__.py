@@ -1,6 +1,6 @@
 """Read speed of storage: sequential and random, with cold and warm cache.
 
-Needs neither root nor torch. What is imported here loads when it is first used.
+Requires neither root nor torch. Names are imported when they are first used.
 """
 
 from __future__ import annotations

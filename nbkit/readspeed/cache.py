@@ -65,23 +65,23 @@ _FAILED = ctypes.c_void_p(-1).value
 
 @dataclass(frozen=True)
 class PageCacheState:
-    """What is known of the page cache before something is measured."""
+    """State of the page cache before a measurement."""
 
     state: Literal["cold", "client cold", "not provable", "not proven", "warm"]
-    """``client cold``: nothing is in this machine's memory, and it is unknown what is
-    in the server's. ``not provable``: pages were dropped, and it cannot be seen
-    whether they went, or they may still be in a cache below this one. ``not proven``:
-    too few bytes came from the device, as of a file with holes."""
+    """``client cold``: no page is in this machine's memory; the server's cache is
+    unknown. ``not provable``: pages were dropped, but it cannot be verified that they
+    are gone, or a lower cache may still hold them. ``not proven``: too few bytes came
+    from the device, as for a file with holes."""
     proven: bool
-    """Whether everything has to come from the storage."""
+    """Whether all bytes must come from the storage."""
     reason: str
-    """Why it is so, in a few words."""
+    """Reason for the state, in a few words."""
     resident_share: float | None
-    """Part of the bytes that is in this machine's memory; None where it is unknown."""
+    """Share of the bytes in this machine's memory; None if unknown."""
 
     @property
     def name(self) -> str:
-        """The state, with what is unknown or incomplete of it."""
+        """The state in words, such as ``client cold, server unknown``."""
         if self.state == "client cold":
             return "client cold, server unknown"
         if self.state != "warm":
@@ -97,7 +97,7 @@ class PageCacheState:
     def after_reading(
         self, device_bytes: int | None, read_bytes: int
     ) -> PageCacheState:
-        """Return what is known once the files were read."""
+        """Return the state, corrected by the bytes that came from the device."""
         if self.state == "warm":
             return self
         if device_bytes is None:
@@ -120,7 +120,7 @@ class PageCacheState:
 
 
 def missing_bytes(arrived_bytes: float, read_bytes: float) -> str | None:
-    """Return ``4 KiB of 256 MiB`` where too little arrived; None if it was enough."""
+    """Return ``4 KiB of 256 MiB`` if too few bytes arrived, else None."""
     if arrived_bytes >= _ARRIVED_AT_LEAST * read_bytes:
         return None
     return f"{size_in_words(arrived_bytes)} of {size_in_words(read_bytes)}"
@@ -129,21 +129,21 @@ def missing_bytes(arrived_bytes: float, read_bytes: float) -> str | None:
 def resident_share(
     files: Path | Sequence[Path], extents: Mapping[Path, int] | None = None
 ) -> float | None:
-    """Return the part of a file's, or of several files', pages that is in memory.
+    """Return the share of the pages of one or more files that is in memory.
 
     Parameters
     ----------
     files
         One file or several.
     extents
-        Bytes at the front of each that count; None for all.
+        Number of leading bytes of each file to consider; None for all.
 
     Returns
     -------
     float or None
-        0 to 1; None where the kernel does not tell: it does so only to those who may
-        write a file or own it (Linux 5.2 on), and reports every page as resident to
-        others; or the file system has no ``mmap``.
+        0 to 1; None if it is unknown. Since Linux 5.2, the kernel reports this only to
+        a file's owner and to users who may write to it; some file systems have no
+        ``mmap``.
     """
     ends = extents or {}
     counted = _of_all(
@@ -157,7 +157,7 @@ def resident_share(
 
 
 def drop_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
-    """Drop files from the page cache, and prove that they are gone.
+    """Drop files from the page cache, and verify that no page is left.
 
     Parameters
     ----------
@@ -168,13 +168,13 @@ def drop_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
     -------
     PageCacheState
         ``cold`` and proven; ``client cold`` on a network file system; ``not provable``
-        where the kernel does not tell, or what is below may have a cache. The least
-        that is known of any file counts.
+        if the kernel does not report a file's pages, or a lower cache may hold them.
+        Of several files, the least certain state.
 
     Raises
     ------
     PageCacheError
-        If pages stay in memory, or the file system is one.
+        If pages stay in the page cache, or the file system is in memory.
     """
     paths = _as_files(files)
     _refuse_memory(one_of_each_device(paths))
@@ -189,12 +189,12 @@ def drop_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
 
 
 def check_cold(files: Path | Sequence[Path]) -> PageCacheState:
-    """Return what proves that files are cold; nothing is dropped.
+    """Return the page cache state of cold files, without dropping pages.
 
     Raises
     ------
     PageCacheError
-        If a page is in memory, or the file system is one.
+        If a page is in the page cache, or the file system is in memory.
     """
     paths = _as_files(files)
     storages = _refuse_memory(one_of_each_device(paths))
@@ -225,7 +225,7 @@ def check_cold(files: Path | Sequence[Path]) -> PageCacheState:
 
 
 def fill_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
-    """Read files once, and return how much of them is in memory then."""
+    """Read files once, and return the page cache state afterwards."""
     paths = _as_files(files)
     is_over = threading.Event()
     _of_all(lambda path: _read_through(path, is_over), paths, is_over)
@@ -235,7 +235,7 @@ def fill_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
 def check_warm(
     files: Path | Sequence[Path], extents: Mapping[Path, int] | None = None
 ) -> PageCacheState:
-    """Return how much is in memory of what has just been read."""
+    """Return the page cache state of files that have just been read."""
     share = resident_share(files, extents)
     if share is None:
         reason = "read once before; cached share unknown"
@@ -257,7 +257,7 @@ def _as_files(files: Path | Sequence[Path]) -> list[Path]:
 
 
 def one_of_each_device(files: Sequence[Path]) -> list[Path]:
-    """Return one file of each file system; a data set may have links to others."""
+    """Return one file of each file system that the files are on."""
     devices = _of_all(lambda path: path.stat().st_dev, files)
     return list(dict(zip(reversed(devices), reversed(files), strict=True)).values())
 

@@ -28,7 +28,7 @@ def fio_version() -> str | None:
 def read(
     work: ReadWork, seed: int, on_start: Callable[[int], None] | None = None
 ) -> float:
-    """Let fio do the work once, and return how many seconds it took."""
+    """Run fio once on the work, and return the seconds it took."""
     [file] = work.files
     program = shutil.which("fio") or "fio"
     # A plain colon separates file names.
@@ -54,8 +54,8 @@ def read(
         have = f"{done[1]:,} bytes" if done else "nothing"
         complaint = complaints.strip().splitlines()[-1:] or ["no reason given"]
         message = (
-            f"fio read {have} of {file}, not {work.total_bytes:,} ({complaint[0]}). "
-            "Use engine='own'."
+            f"fio read {have} of {file} instead of {work.total_bytes:,} bytes "
+            f"({complaint[0]}). Use engine='own'."
         )
         raise NbkitError(message)
     return done[0]

@@ -49,55 +49,55 @@ _ONE_PROCESS_PER_SECOND = 50_000
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of everything."""
+    """One repeat of a measurement."""
 
     started: str
-    """ISO 8601, in UTC."""
+    """Start time in UTC, ISO 8601."""
     seconds: float
     bytes_per_second: float
     operations_per_second: float
     page_cache: PageCacheState
-    """What was known of the page cache right before, and, of a cold reading, whether
+    """State of the page cache right before; after a cold reading, it also says whether
     the bytes came from the device."""
     device_bytes: int | None
-    """Bytes the device delivered meanwhile, to all processes; None if not counted."""
+    """Bytes that the devices delivered during the reading; None if not counted."""
     intervals: tuple[Interval, ...]
-    """What was read over time, by the counters of `ReadSpeed.counted_by`."""
+    """Read rate over time, from the counters named in `ReadSpeed.counted_by`."""
 
 
 @dataclass(frozen=True)
 class ReadSpeed:
-    """How fast something was read, every repeat of it."""
+    """Read speed of a file or files, with every repeat."""
 
     path: str
-    """What was asked for."""
+    """The file or folder that was passed."""
     what: str
-    """What was read, in a few words: a test file that was made, a file, files."""
+    """What was read, such as ``1 file`` or ``temporary test file``."""
     pattern: Pattern
     cache: CacheState
     engine: str
     """``own reader`` or fio's version."""
     engine_reason: str
-    """Why this one."""
+    """Why this engine was used."""
     operation_bytes: int
-    """At most; less where a file ends."""
+    """Size of a read; the last read of a file may be smaller."""
     threads: int
     direct: bool
     num_files: int
-    """Of which something is read."""
+    """Files that are read, in whole or in part."""
     total_bytes: int
-    """Read in each repeat."""
+    """Bytes read in each repeat."""
     num_operations: int
-    """Done in each repeat."""
+    """Reads in each repeat."""
     storage: dict[str, Any]
     """See `nbkit.readspeed.places.describe_place`."""
     counted_by: str
-    """Whose counters the intervals are: ``device nvme0n1p1``, ``reading process``."""
+    """Source of the intervals: ``device nvme0n1p1`` or ``reading process``."""
     readings: tuple[Reading, ...]
 
     @property
     def bytes_per_second(self) -> Summary:
-        """Over the repeats, which follow one another: no interval."""
+        """Summary of the repeats, without an interval: they are not independent."""
         rates = [reading.bytes_per_second for reading in self.readings]
         return statistics.summarise(rates, independent=False)
 
@@ -108,7 +108,7 @@ class ReadSpeed:
 
     @property
     def page_cache(self) -> PageCacheState:
-        """The least that was known before any repeat."""
+        """The least certain page cache state of all repeats."""
         return min(
             (reading.page_cache for reading in self.readings),
             key=lambda page_cache: (
@@ -123,7 +123,7 @@ class ReadSpeed:
 
     @property
     def engine_in_words(self) -> str:
-        """The engine, and whether it may be slower than the storage."""
+        """The engine, with a note if it may be slower than the storage."""
         most = max(reading.operations_per_second for reading in self.readings)
         is_slow = self.engine == _OWN_READER and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:
@@ -135,7 +135,7 @@ class ReadSpeed:
 
     @property
     def mean_operation_bytes(self) -> float:
-        """Mean size of a read: of whole files, that of a file."""
+        """Mean size of a read."""
         return self.total_bytes / self.num_operations
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class ReadSpeed:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ReadSpeed:
-        """Return what `to_dict` has written."""
+        """Return the read speed that `to_dict` described."""
         readings = tuple(
             Reading(
                 **{
@@ -185,56 +185,57 @@ def measure(
     on_repeat: Callable[[int], None] | None = None,
     most_seconds: float = math.inf,
 ) -> ReadSpeed:
-    """Read a file, or files, several times, and return how fast that was.
+    """Read a file, or files, several times, and return the read speed.
 
-    Before every repeat the page cache is brought into the state that is asked for, and
-    what is known of it then is kept. Nothing is written but a test file, where there
-    is nothing to read.
+    Before every repeat the page cache is put into the requested state, and its actual
+    state is recorded. Nothing is written except a test file, if ``path`` is a folder
+    and ``files`` is None.
 
     Parameters
     ----------
     path
-        A file; or a folder, in which a test file of ``total_bytes`` is made, and
-        removed at the end. A process that is killed leaves it, as
+        A file; or a folder, in which a test file of ``total_bytes`` is created, and
+        removed at the end. If the process is killed, the file remains, as
         ``.nbkit-readspeed-*``.
     files
-        What to read, such as the files of a data set below ``path``; nothing is
-        written then.
+        Files to read instead, such as those of a data set below ``path``; no test file
+        is written.
     pattern
-        ``sequential``, which is ``dd`` with one thread; or ``random``.
+        ``sequential``, like ``dd`` if there is one thread; or ``random``.
     cache
-        ``cold``: everything is dropped from the page cache, and it is proven that it is
-        gone, and that the device delivered at least half of what was read; where it did
-        not, as of a file with holes, the reading is called not proven. ``warm``: the
-        same reads are done once before.
+        ``cold``: the files are dropped from the page cache. It is verified that no page
+        is left, and that the device delivered at least half of the bytes; otherwise, as
+        for a file with holes, the reading is ``not proven``. ``warm``: the same reads
+        are done once before.
     repeats
-        Readings.
+        Number of readings.
     operation_bytes
-        Of one read; None is 512 KiB, with ``random`` 112 KiB, about an image. Give the
-        size of the largest file to read whole files.
+        Size of one read; None for 512 KiB, or with ``random`` 112 KiB, about the size
+        of an image. To read whole files, pass the size of the largest file.
     total_bytes
-        To read in each repeat; a file may have less. 1 GiB is 2,048 times 512 KiB.
+        Bytes to read in each repeat, at most; the default is 1 GiB.
     threads
-        That read concurrently, each its own part; None is 1, with ``random`` 16. In
-        the own reader they share a process, which reads about 70,000 files a second at
-        most: fio reads one file faster.
+        Number of threads that read concurrently, each its own part; None for 1, or with
+        ``random`` 16. The own reader runs them in one process, which reads at most
+        about 70,000 files per second; fio reads one file faster.
     engine
-        ``own``, ``fio``, or ``auto``: fio where it is installed, there is one file and
-        1 GiB or more is read of it.
+        ``own`` (nbkit's Python reader), ``fio``, or ``auto``: fio if it is installed
+        and 1 GiB or more of a single file is read.
     direct
-        Bypass the page cache (O_DIRECT), where the file system can; one cold file only.
+        Bypass the page cache (O_DIRECT); for one cold file, if its file system supports
+        it.
     on_repeat
-        Called with the number of each repeat before it begins, from 0.
+        Called before each repeat, with its number, from 0.
     most_seconds
-        No repeat but the first is begun after so long.
+        Time after which no further repeat begins; the first always runs.
 
     Raises
     ------
     ConfigError
         If an argument cannot be used, or there is no space for the test file.
     PageCacheError
-        If ``cache="cold"`` is not possible: pages stay in memory, or the file system is
-        memory.
+        If ``cache="cold"`` is not possible: pages stay in the page cache, or the file
+        system is in memory.
     StoreError
         If the test file cannot be written.
 

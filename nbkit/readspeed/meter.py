@@ -32,18 +32,18 @@ _Look: TypeAlias = tuple[float, int, int, int | None]
 
 @dataclass(frozen=True)
 class Interval:
-    """What was read between two looks at the counters."""
+    """Reads between two polls of the counters."""
 
     seconds: float
-    """From the beginning of the first interval to the end of this one."""
+    """End of this interval, counted from the start of the first one."""
     bytes_per_second: float
     operations_per_second: float
     operation_bytes: float | None
-    """Mean size; None without operations."""
+    """Mean size of an operation; None without operations."""
 
 
 class Meter:
-    """Looks at counters while something is read; a context."""
+    """Context manager that polls the counters while files are read."""
 
     def __init__(self, devices: Sequence[Path], period_seconds: float = 0.1) -> None:
         self._devices = devices
@@ -58,7 +58,7 @@ class Meter:
 
     @property
     def source(self) -> str:
-        """Whose counters they are: ``device nvme0n1p1`` or ``reading process``."""
+        """Source of the counters: ``device nvme0n1p1`` or ``reading process``."""
         names = [device.resolve().name for device in self._devices]
         if not names:
             return "reading process"
@@ -66,7 +66,7 @@ class Meter:
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
-        """What was read, from one poll to the next; empty without a counter."""
+        """Reads from one poll to the next; empty without a counter."""
         # Without what is before the first operation and after the last: a separate
         # engine needs a moment to start.
         pairs = [
@@ -85,7 +85,7 @@ class Meter:
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes that the devices delivered; None where only a process is watched."""
+        """Bytes that the devices delivered; None if only a process is polled."""
         # At most what the reading process got from a device, if it tells: others may
         # read as well.
         if not self._devices or len(self._looks) < 2:
@@ -93,7 +93,7 @@ class Meter:
         return min([self._looks[-1][2] - self._looks[0][2], *self._fetched_bytes])
 
     def watch(self, pid: int) -> None:
-        """Say which process reads, if it is not this one."""
+        """Set the process that reads, if it is not this one."""
         self._pid = pid
         self._fetched_before = _fetched_bytes(pid)
         self._look()

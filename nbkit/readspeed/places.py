@@ -45,7 +45,7 @@ _NO_DISK = re.compile(r"(loop|ram|zram|nbd|rbd)\d")
 
 
 def storage_kind(file_system: str | None) -> StorageKind:
-    """Return what the page cache says of a file system's files."""
+    """Return the kind of a file system, which decides what its page cache proves."""
     name = file_system or ""
     if name in _MEMORY:
         return "memory"
@@ -57,7 +57,7 @@ def storage_kind(file_system: str | None) -> StorageKind:
 
 
 def counter_of(storage: Mapping[str, Any]) -> Counter | None:
-    """Return which counter of a host sees what arrives from a storage; None if none."""
+    """Return the host's counter of bytes that arrive from a storage, or None."""
     if storage["kind"] != "network":
         return "disk_read_bytes"
     how = f"{storage.get('options') or ''},{storage.get('source') or ''}"
@@ -66,7 +66,7 @@ def counter_of(storage: Mapping[str, Any]) -> Counter | None:
 
 
 def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
-    """Return why an empty page cache proves nothing of a file; None if it does."""
+    """Return why an empty page cache does not prove a file cold; None if it does."""
     file_system = storage["file_system"]
     kind = storage_kind(file_system)
     if kind == "own cache":
@@ -97,7 +97,7 @@ def _under(device: Path) -> Iterator[str]:
 
 
 def describe_place(path: Path) -> dict[str, Any]:
-    """Return what storage a path is on, as JSON values; unknown is None."""
+    """Return the storage that a path is on, as JSON values; unknown is None."""
     described = describe_storage(path)
     return {**described, "kind": storage_kind(described["file_system"])}
 

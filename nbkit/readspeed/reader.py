@@ -20,7 +20,7 @@ _MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 
 def read(work: ReadWork, seed: int | str) -> float:
-    """Do the work once, and return how many seconds it took."""
+    """Do the work once, and return the seconds it took."""
     readers = [_Reader(work, operations) for operations in work.in_order(seed)]
     is_over = threading.Event()
     begin = threading.Barrier(len(readers))
@@ -100,7 +100,7 @@ class _Reader:
             more = os.preadv(descriptor, [buffer[done:]], offset + done)
             if more == 0:
                 path = str(self._work.files[number])
-                raise OSError(errno.EIO, "became shorter while it was read", path)
+                raise OSError(errno.EIO, "truncated during the read", path)
             done += more
 
     def _open(self, number: int) -> int:

@@ -19,7 +19,7 @@ _LEFT_FREE = 0.1
 
 @contextmanager
 def temporary_file(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Make a file of random bytes in a folder, and remove it in the end."""
+    """Create a file of random bytes in a folder, and remove it at the end."""
     # Random, because some storage compresses, or keeps equal blocks once.
     if not folder.is_dir():
         message = f"{folder} is not a folder. Use a file, or an existing folder."

@@ -24,8 +24,8 @@ ALIGNMENT_BYTES = 4096
 class ReadWork:
     """Operations of several threads; no byte is read twice.
 
-    One file is divided into as many equal parts as there are threads, and each thread
-    reads its part from front to back, or its blocks in an order of chance.
+    One file is divided into equal parts, one per thread. Each thread reads its part
+    from front to back, or its blocks in random order.
     """
 
     files: tuple[Path, ...]
@@ -39,17 +39,17 @@ class ReadWork:
 
     @property
     def total_bytes(self) -> int:
-        """Of all operations."""
+        """Bytes of all operations."""
         return sum(length for part in self.parts for _, _, length in part)
 
     @property
     def num_operations(self) -> int:
-        """Of all threads together."""
+        """Operations of all threads."""
         return sum(map(len, self.parts))
 
     @property
     def extents(self) -> dict[Path, int]:
-        """Bytes of each file that is read, from its front to the last one read."""
+        """End of the last operation in each file that is read, in bytes."""
         ends: dict[int, int] = {}
         for part in self.parts:
             for number, offset, length in part:
@@ -57,7 +57,7 @@ class ReadWork:
         return {self.files[number]: ends[number] for number in sorted(ends)}
 
     def in_order(self, seed: int | str) -> Iterator[list[Operation]]:
-        """Yield what each thread reads, in the order in which it does."""
+        """Yield the operations of each thread, in order."""
         for number, part in enumerate(self.parts):
             operations = list(part)
             if self.pattern == "random":
@@ -74,7 +74,7 @@ def work_on(
     threads: int,
     direct: bool,
 ) -> ReadWork:
-    """Return what to read of some files."""
+    """Return the operations that read some files."""
     sizes = _sizes(files)
     if len(files) == 1:
         # Whole operations alone, so that every engine reads the same.

@@ -26,34 +26,34 @@ _FILES = resources.files("nbkit.recipes") / "experiments"
 
 @dataclass(frozen=True)
 class RecipeSetting:
-    """One thing that a publication says of its run, and what became of it."""
+    """One published setting of a run, and the fields that it sets in nbkit."""
 
     name: str
-    """The flag, the program's own name of a parameter, or a word of the report."""
+    """Flag, parameter of the program, or term of the report."""
     value: str | None
-    """As printed; None for a flag without one, and for what the report leaves open."""
+    """As printed; None for a flag without a value, or if the report has none."""
     fields: Mapping[str, Any]
-    """Fields that it sets, ``loader_config.num_workers`` for one inside another;
-    empty if it is not carried over."""
+    """Fields that it sets, nested ones as ``loader_config.num_workers``; empty if it is
+    not carried over."""
     because: str
-    """Why it is not carried over, or why the field's value is not the original's."""
+    """Why it is not carried over, or why the field's value differs from it."""
 
     @property
     def outcome(self) -> str:
-        """What became of it, for a person."""
+        """The fields that it sets, in words."""
         texts = [f"{field}={value}" for field, value in self.fields.items()]
         return ", ".join(texts) or "not carried over"
 
 
 class Recipe:
-    """A published experiment; shows as the table of its flags.
+    """A published experiment, displayed as a table of its flags.
 
     Parameters
     ----------
     name
-        What it is called here.
+        Name of the recipe.
     content
-        What its file says.
+        Content of its file.
     """
 
     def __init__(self, name: str, content: Mapping[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Recipe:
 
     @property
     def commands(self) -> dict[str, str]:
-        """The printed command of each run; none where no command is known."""
+        """Published command by run; runs without a known command are omitted."""
         return {
             run: printed["command"]
             for run, printed in self._content["runs"].items()
@@ -81,12 +81,12 @@ class Recipe:
 
     @property
     def configs(self) -> dict[str, ExperimentConfig]:
-        """The configuration of every run, by its name."""
+        """Configuration of every run, by run name."""
         return {run: self.config(run) for run in self.runs}
 
     @property
     def flags(self) -> Table:
-        """Every flag of every run: what it became here, or why nothing."""
+        """Every flag of every run with the fields that it sets, or why it sets none."""
         found = {
             (setting.name, setting.value, setting.outcome, setting.because): None
             for run in self.runs
@@ -103,7 +103,7 @@ class Recipe:
         )
 
     def settings(self, run: str) -> list[RecipeSetting]:
-        """Return what the publication says of a run, in its order."""
+        """Return the published settings of a run, in their order."""
         if run not in self._content["runs"]:
             message = (
                 f"run={run!r} is not a run of the recipe {self.name!r}. Use one of "

@@ -40,24 +40,24 @@ class TrainingRecipe:
     title: str
     source: Source
     note: str
-    """What one has to know before comparing results."""
+    """What to know before comparing results."""
     fields: Mapping[str, Any]
     """Of `nbkit.ExperimentConfig`."""
     global_batch_size: int
-    """Images of a step for which the learning rate is meant."""
+    """Images per step for which the learning rate was chosen."""
     batch_size_per_gpu: int
-    """Images of one GPU in a step, as published."""
+    """Images per GPU and step, as published."""
     train_images: int | None = None
-    """Of the data set that it is published for; None if it is for any."""
+    """Training images of its data set; None if it is for any data set."""
     evaluation_images: int | None = None
     epochs_to_target: tuple[int, ...] = ()
-    """Published: epochs to the target, one number a seed."""
+    """Published epochs to the target, one number per seed."""
     epochs_source: Source | None = None
     """Where these are published."""
 
     @property
     def epochs(self) -> int:
-        """Most epochs it trains."""
+        """Maximum number of epochs."""
         return self.fields["epochs"]
 
     @property
@@ -66,7 +66,7 @@ class TrainingRecipe:
         return self.fields["target_accuracy"]
 
     def for_batch(self, global_batch_size: int) -> dict[str, Any]:
-        """Return its fields, the learning rate in proportion to the global batch.
+        """Return its fields, with the learning rate scaled to the global batch size.
 
         References
         ----------

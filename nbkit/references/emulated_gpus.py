@@ -11,18 +11,18 @@ from nbkit.references.rows import PublishedRow, lookup
 
 @dataclass(frozen=True)
 class EmulatedStep:
-    """The time that is used instead of computing, and its source."""
+    """Time of one emulated step, and its source."""
 
     seconds: float
-    """Of one step of one GPU."""
+    """Time of one step of one GPU."""
     images_per_second: float
-    """What one such GPU asks of its input."""
+    """Input rate that one such GPU requires."""
     row: PublishedRow
-    """The published result that it follows from."""
+    """Published result that the time is derived from."""
 
     @property
     def source(self) -> str:
-        """Who published it, and under which conditions, in a line."""
+        """Publisher and conditions, in one line."""
         row = self.row
         batch = row.batch_size_per_gpu
         verb = "measured" if row.origin == "measured" else "published"

@@ -31,21 +31,21 @@ _PHASES = {"train": "train", "inference": "infer"}
 
 
 def row_of(runs: StoredRun | Sequence[StoredRun]) -> PublishedRow:
-    """Return the reference row of finished trainings of one configuration.
+    """Return the reference row for finished trainings of one configuration.
 
     Parameters
     ----------
     runs
-        A run, or process starts of one configuration on synthetic data: the rate is
-        the median over them.
+        A run, or several runs of one configuration, on synthetic data. The rate is the
+        median over the runs.
 
     Raises
     ------
     NotEnoughDataError
-        If there is no run, or one has not finished or has no measured step.
+        If there is no run, or a run has not finished or has no measured step.
     ConfigError
-        If runs differ in what a row says, or a row cannot say what they measured: a
-        GPU that is not in the vocabulary, image files, or a setting off its default.
+        If runs differ in a field of the row, or measured conditions that a row cannot
+        express: an unknown GPU, image files, or a setting that is not at its default.
 
     Examples
     --------

@@ -35,21 +35,21 @@ from nbkit.registry import suggest
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One published result. ``None`` means that the source does not say."""
+    """One published result. ``None`` means not stated by the source."""
 
     series: str | None
-    """Rows of one scaling campaign share this label; None for a single result."""
+    """Label shared by the rows of one scaling series; None for a single result."""
     model: str
-    """torchvision's name where it has the model, else timm's."""
+    """Model name in torchvision, or in timm if torchvision does not have it."""
     framework: str | None
     """``pytorch``, ``mxnet``, ``tensorflow``, ``paddlepaddle``, ``caffe2``,
     ``tinygrad``."""
     software: str | None
-    """Container, release or program as the source names it."""
+    """Container, release or program, as named by the source."""
     gpu_name: str | None
-    """In the vocabulary of `nbkit.references.gpu_names`; None for a CPU."""
+    """GPU name as defined by `nbkit.references.gpu_names`; None for a CPU."""
     world_size: int
-    """GPUs of all nodes together; processes on a CPU."""
+    """GPUs of all nodes, or processes on a CPU."""
     nnodes: int
     precision: str | None
     """``fp32``, ``tf32``, ``fp16`` (mixed, unless the conditions say pure) or
@@ -62,45 +62,45 @@ class PublishedRow:
     data: str | None
     """``synthetic`` or ``real``."""
     phase: str
-    """``train``, ``infer``, or ``emulation``: the rate that a storage benchmark
-    assumes of a GPU, which was not measured."""
+    """``train``, ``infer``, or ``emulation`` (a rate that a storage benchmark assumes
+    for a GPU, not measured)."""
     images_per_second: float | None
-    """All GPUs together."""
+    """Throughput of all GPUs."""
     speedup: float | None
-    """Over one GPU, where the source prints only that."""
+    """Speedup over one GPU, if the source prints no rate."""
     time_to_target_minutes: float | None
-    """Minutes to 75.9 % top-1 accuracy (MLPerf's rules)."""
+    """Minutes to 75.9 % top-1 accuracy (MLPerf rules)."""
     runs: int | None
-    """Runs of the number."""
+    """Number of runs."""
     statistic: str | None
-    """How the number was made from what was measured: ``images / time``, ``mean`` or
-    ``median of step rates``, ``median of epoch rates``, ``mean of runs``, or ``the
-    program's average``, whatever that is."""
+    """How the number was computed: ``images / time``, ``mean`` or ``median of step
+    rates``, ``median of epoch rates``, ``mean of runs``, or ``the program's average``
+    (as the program defines it)."""
     window: str | None
-    """Which part of the run it covers: ``every step``, ``warm-up dropped``, ``warm-up
+    """Part of the run that it covers: ``every step``, ``warm-up dropped``, ``warm-up
     included``, ``drained step included`` (the last one, in which the input runs dry),
     ``evaluation included``."""
     statistic_detail: str | None
-    """The statistic in the words of the source, or as it was found out."""
+    """Details of the statistic, from the source or its code."""
     origin: str
     """``published`` as it stands, ``recomputed`` from the published log, ``derived`` by
     arithmetic on published numbers, or ``measured`` by nbkit."""
     data_wait_share: float | None
-    """Part of the step spent waiting for data, where the source lets one know."""
+    """Share of the step that is data wait, if it follows from the source."""
     conditions: str | None
-    """What else one has to know to use the number."""
+    """Other conditions of the measurement."""
     publisher: str
-    """Who published it, in a word or two, for a chart's legend."""
+    """Short name of the publisher, for chart legends."""
     source: str
     """Title of the publication."""
     url: str | None
-    """None for what nbkit measured, and for one report that is known from a copy, whose
-    own address is not."""
+    """URL of the publication; None for nbkit's own measurements, and for one report of
+    which only a copy is known."""
     year: int
 
     @property
     def label(self) -> str:
-        """What the row is about, in a line."""
+        """Publisher, model, devices and setup in one line."""
         devices = f"{self.world_size} x {self.gpu_name or 'CPU'}"
         how = (self.precision, self.memory_format, self.phase)
         setup = ", ".join(filter(None, how))
@@ -114,11 +114,11 @@ class PublishedRows(list[PublishedRow]):
     """
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return every row as plain values by name; unknown is None."""
+        """Return every row as a dict of plain values; unknown is None."""
         return [asdict(row) for row in self]
 
     def to_csv(self) -> str:
-        """Return the rows as lines of the data files, below a line of column names."""
+        """Return the rows as CSV in the format of the data files, with a header."""
         text = io.StringIO()
         lines = csv.DictWriter(text, [one.name for one in fields(PublishedRow)])
         lines.writeheader()
@@ -184,9 +184,9 @@ def published(
     Parameters
     ----------
     model
-        Only rows of this model, such as ``resnet50``; None is all.
+        Only rows of this model, such as ``resnet50``; None for all models.
     gpu_name
-        Only rows of this GPU, as NVML names it or by family, such as ``A100``.
+        Only rows of this GPU: its name in NVML, or a family such as ``A100``.
     **conditions
         Other fields of `PublishedRow` with their required values, such as
         ``precision="fp16"``, ``publisher="Paddle"`` or ``world_size=8``.
@@ -194,7 +194,7 @@ def published(
     Raises
     ------
     ConfigError
-        If a row has no such field.
+        If rows have no such field.
 
     Examples
     --------
@@ -332,7 +332,7 @@ class PublishedPair:
     last: PublishedRow
     """In ``channels_last``."""
     differs: str | None = None
-    """What else differs, so that the ratio is not the layout's alone."""
+    """Other differences, which also affect the ratio."""
 
     @property
     def ratio(self) -> float:

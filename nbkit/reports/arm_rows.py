@@ -13,43 +13,43 @@ COSTS = (
     *("data_wait_share", "communication_share", "peak_memory_bytes"),
     *("joules_per_image", "cpu_ms_per_image", "seconds"),
 )
-"""Of a run and, as medians, of an arm."""
+"""Measurements of a run; medians over runs for an arm."""
 
 
 @dataclass(frozen=True)
 class ArmRun:
-    """One finished run of an arm in numbers; None is unknown."""
+    """Measurements of one finished run of an arm; None is unknown."""
 
     run_id: str
     images_per_second: float | None
-    """Over the time of the measured steps, all devices together."""
+    """Images / time of the measured steps, over all devices."""
     data_wait_share: float | None = None
     communication_share: float | None = None
     peak_memory_bytes: float | None = None
-    """Of the device that used most."""
+    """Peak memory of the device with the highest use."""
     joules_per_image: float | None = None
-    """Of all GPUs, over the measured steps; None where no counter tells."""
+    """Energy of all GPUs over the measured steps; None without a counter."""
     cpu_ms_per_image: float | None = None
     seconds: float | None = None
-    """From the start of its processes to their end."""
+    """Time from process start to process end."""
     first_step_seconds: float | None = None
     device_type: str | None = None
 
 
 @dataclass(frozen=True)
 class ArmRow:
-    """What the runs of one arm show; numbers are medians over its runs."""
+    """Results of one arm; values are medians over its runs."""
 
     arm: str
     n: int
     """Finished process starts."""
     images_per_second: Summary | None
-    """Over runs; None where a run has measured none."""
+    """Rate over runs; None if a run has no rate."""
     ratio: Ratio | None
-    """Rate over the baseline's, with interval and verdict; None for the baseline, and
-    where one of the two has no rate."""
+    """Rate / baseline's rate, with interval and verdict; None for the baseline, or if
+    one of them has no rate."""
     needed: RunsNeeded | None
-    """How many runs settle the difference; None before both have two runs, and for the
+    """Runs needed for a verdict; None before both arms have two runs, and for the
     baseline and its control."""
     data_wait_share: float | None
     communication_share: float | None

@@ -13,7 +13,7 @@ from nbkit.statistics import quantities as wording
 from nbkit.statistics.wording import ci_text
 
 _FEW_RUNS = 5
-"""Up to which each run is shown beside the interval."""
+"""Maximum number of runs for which each run is listed."""
 
 
 def headline_columns(
@@ -49,7 +49,7 @@ def headline_columns(
 
 
 def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
-    """Return a sentence if the input was slower than the devices."""
+    """Return a sentence if the input pipeline limited the rate."""
     what, share = max(waits, key=lambda wait: wait[1] or 0)
     if (share or 0) < INPUT_BOUND_SHARE:
         return []
@@ -60,7 +60,7 @@ def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
 
 
 def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return every run where they are few, and which runs fall into two groups."""
+    """Return every run if there are few, and which runs form two groups."""
     few = [
         f"{arm}: {_in_order(runs)}"
         for arm, runs in rates.items()
@@ -93,7 +93,7 @@ def ratio_text(ratio: Ratio, against: str = "") -> str:
 
 
 def held_together(verdicts: Sequence[Ratio]) -> list[str]:
-    """Return that the verdicts of a report hold together, where there are several."""
+    """Return the note on Holm's correction, if there are several verdicts."""
     several = "Verdicts are corrected for multiple comparisons (Holm)."
     return [several] if len(verdicts) > 1 else []
 
@@ -103,7 +103,7 @@ def _in_order(rates: Sequence[float]) -> str:
 
 
 def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
-    """Return what an arm shows by itself."""
+    """Return the result of an arm without a comparison."""
     rate = row.images_per_second
     if rate is None:
         return f"{row.arm}: no images/s measured."
@@ -115,14 +115,14 @@ def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
 
 
 def ratio_interval(low: float | None, high: float | None) -> str | None:
-    """Return an interval of a ratio as text; None where there is none."""
+    """Return the interval of a ratio as text; None without one."""
     if low is None or high is None:
         return None
     return interval_in_words(low, high)
 
 
 def needed_runs(needed: RunsNeeded | None, ratio: Ratio | None) -> str | None:
-    """Return how many runs an arm are needed, in a few words."""
+    """Return the number of runs needed per arm, in a few words."""
     if needed is None:
         return None
     if needed.more == 0:

@@ -48,18 +48,18 @@ _MOST_APART = 0.125
 adds this part of it to their difference. In balanced order it is at most 0.04."""
 
 Spans: TypeAlias = Mapping[str | None, tuple[float, float]]
-"""When each repeat started and ended."""
+"""Start and end of each repeat."""
 Compared = TypeVar("Compared")
 
 
 @dataclass(frozen=True)
 class Arms:
-    """The arms of a study against its baseline."""
+    """The arms of a study compared with its baseline."""
 
     runs: Mapping[str, Sequence[ArmRun]]
     baseline: str
     control: str | None = None
-    """The baseline measured once more."""
+    """The A/A control of the baseline."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     study: StoredStudy | None = field(default=None, compare=False, repr=False)
     comparisons: int | None = None
@@ -74,13 +74,13 @@ class Arms:
 
     @property
     def is_functional(self) -> bool:
-        """Whether all was measured on CPUs, and says nothing about a GPU."""
+        """Whether all runs used CPUs, so that the results do not apply to GPUs."""
         kinds = {run.device_type for runs in self.runs.values() for run in runs}
         return kinds == {"cpu"}
 
     @cached_property
     def noise_floor(self) -> NoiseFloor | None:
-        """How large a difference chance alone makes; None without a control."""
+        """Noise floor from the A/A control; None without a control."""
         first = self.rates(self.baseline)
         second = [] if self.control is None else self.rates(self.control)
         if not first or not second or self.baseline not in self.usable:
@@ -116,7 +116,7 @@ class Arms:
 
     @property
     def sentence(self) -> str:
-        """What the fastest arm shows against the baseline, or that of a lone arm."""
+        """The fastest arm compared with the baseline, or the rate of a single arm."""
         ratios = {row.arm: row.ratio for row in self._compared() if row.ratio}
         if ratios:
             decided = with_enough_runs(ratios, lambda arm: ratios[arm])
@@ -136,7 +136,7 @@ class Arms:
 
     @property
     def control_sentence(self) -> str:
-        """The noise floor in words, or why there is none; empty for a lone arm."""
+        """The noise floor in words, or why there is none; empty for a single arm."""
         if self.noise_floor is not None:
             return self.noise_floor.sentence
         if self.baseline not in self.usable:
@@ -149,10 +149,10 @@ class Arms:
 
     @property
     def needed_sentence(self) -> str:
-        """How many more repeats the study is estimated to need, and how long they take.
+        """Estimated number and duration of additional repeats for a verdict.
 
-        Empty where there is nothing to compare, or where the control shows that more
-        of the same would not help.
+        Empty without a comparison, or if the control shows that more repeats would not
+        help.
         """
         compared = [row for row in self._compared() if row.ratio is not None]
         distrusted = self.noise_floor is not None and self.noise_floor.shows_difference
@@ -207,7 +207,7 @@ class Arms:
         )
 
     def lead(self, controls: Sequence[NoiseFloor], *, untimed: str = "") -> Lead | None:
-        """Return what takes the answer back, for a table that is shown by itself."""
+        """Return the caveats of the answer, for a table that is shown alone."""
         if self.study is None:
             return None
         return partial(caveat_text, self.study, controls, untimed=untimed)
@@ -278,9 +278,9 @@ class Arms:
         return [ratio for arm, ratio in self._ratios.items() if arm != self.control]
 
     def settled(self, looks: int) -> set[str]:
-        """Return the arms whose verdict is settled, if it is looked at so many times.
+        """Return the arms with a settled verdict, corrected for repeated checks.
 
-        Each look has an equal share of the error rate (Bonferroni's correction).
+        Each check gets an equal share of the error rate (Bonferroni correction).
         """
         strict = replace(self, confidence=1 - (1 - self.confidence) / looks)
         ratios = strict._ratios.items()
@@ -306,7 +306,7 @@ class Arms:
         )
 
     def rates(self, arm: str) -> list[float]:
-        """Return images/s of an arm's runs; none if one of them has none."""
+        """Return images/s of an arm's runs; empty if a run has no rate."""
         rates = [run.images_per_second for run in self.runs.get(arm, [])]
         known = [rate for rate in rates if rate is not None]
         return known if len(known) == len(rates) else []
@@ -328,7 +328,7 @@ class Arms:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether there is more than the baseline and its control."""
+        """Whether there are arms other than the baseline and its control."""
         return bool(self._compared())
 
     def _time(self, repeats: int) -> str:
@@ -362,8 +362,8 @@ def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
 def arms_of(study: StoredStudy) -> Arms:
     """Return the arms of a study, from the store alone.
 
-    The baseline is the arm that is measured twice, without a control the first one
-    that has run. What a study measures only once (``unrepeated``) is not an arm.
+    The baseline is the arm with an A/A control; without a control, the first arm with a
+    run. Configurations that a study runs once (``unrepeated``) are not arms.
     """
     runs = {
         arm: [arm_run(run) for run in finished]
@@ -387,9 +387,9 @@ def require_runs(
 
 
 def settled_arms(study: StoredStudy) -> set[str]:
-    """Return the arms of a study that is going on whose verdict is settled.
+    """Return the arms of a running study with a settled verdict.
 
-    It may be looked at before each repeat once there are enough runs, and at the end.
+    Verdicts are checked before each repeat once there are enough runs, and at the end.
     """
     with suppress(NotEnoughDataError):  # the baseline may have diverged
         return arms_of(study).settled(study.repeats - MINIMUM_RUNS + 1)
@@ -397,9 +397,9 @@ def settled_arms(study: StoredStudy) -> set[str]:
 
 
 def apart_sentence(study: StoredStudy) -> str:
-    """Return which arms were measured at another time than the baseline, in words.
+    """Return which arms were not interleaved with the baseline, in words.
 
-    Of arms with enough runs for a verdict on a time or rate, as after `resume`.
+    Only arms with enough runs for a verdict on a time or rate, such as after `resume`.
     """
     if study.parallel != 1 or (study.metric and not study.metric.is_timed):
         return ""
@@ -438,7 +438,7 @@ def _displacement(base: Spans, arm: Spans) -> float:
 
 
 def not_beyond(floor: NoiseFloor, baseline: str) -> str:
-    """Return what there is to say where the control differed by as much as any arm."""
+    """Return the conclusion if the control differed by as much as any arm."""
     return (
         f"no arm is faster than {baseline} by more than the A/A control differs "
         f"({floor.difference})."
@@ -459,9 +459,9 @@ def with_enough_runs(
 
 
 def best_of(arms: int) -> str:
-    """Return what a reader must know about the fastest of several arms.
+    """Return the caveat on the fastest of several arms.
 
-    The largest of several estimates is more often too large than too small.
+    The largest of several estimates is biased upwards.
     """
     if arms < 2:
         return ""

@@ -36,22 +36,22 @@ _OWN_FIELDS = ("name", "seed", "devices")
 def audit(
     what: Run | Study | PublishedRow | str | Sequence[Run | PublishedRow],
 ) -> Audit:
-    """Return what is suspicious about results, with the evidence and what to do.
+    """Return suspicious results, each with evidence and an action.
 
     Parameters
     ----------
     what
-        A run, a study, or the id of one; runs of any arms; or published results: a row,
-        rows, the label of a series, or a publisher such as ``"NetApp"``. A row includes
-        the other points of its series, and what its report claims.
+        A run or a study, or its id; several runs; or published results: a row, several
+        rows, the label of a series, or a publisher such as ``"NetApp"``. The audit of a
+        row includes the other rows of its series and the claims of its report.
 
     Returns
     -------
     Audit
         A sequence of findings, the worst first; printed with reasons. ``errors``,
-        ``warnings`` and ``notes`` are those of one severity, ``by_code()`` groups
-        them, ``sentence`` counts them, and ``is_clean`` is True if there are no errors
-        and no warnings.
+        ``warnings`` and ``notes`` contain the findings of one severity, ``by_code()``
+        groups them, ``sentence`` counts them, and ``is_clean`` is True without errors
+        and warnings.
 
     Raises
     ------
@@ -60,7 +60,8 @@ def audit(
     NotEnoughDataError
         If the list is empty, or no run of the study has ended.
     StoreError
-        If the files of a run cannot be read; in a list of several it is a finding.
+        If the files of a single run cannot be read; for several runs, this is a
+        finding.
 
     Examples
     --------

@@ -40,11 +40,11 @@ class Bandwidth:
     device_type: DeviceType
     nnodes: int = 1
     is_missing: bool = False
-    """Whether the study has planned it and it has not finished."""
+    """Whether it is planned but not finished."""
 
     @property
     def note(self) -> Note:
-        """The largest bandwidth in a sentence, or why there is none."""
+        """A sentence with the largest bandwidth, or why there is none."""
         if self.is_missing:
             return Note(["All-reduce: planned but not finished."])
         if not self.rows:
@@ -95,7 +95,7 @@ class Bandwidth:
 
     @property
     def figures(self) -> list[Figure]:
-        """The chart; none where nothing was reduced."""
+        """The chart; empty without measurements."""
         if not self.rows:
             return []
         devices = wording.device_label(self.device_type, self.world_size, self.nnodes)
@@ -140,7 +140,7 @@ class Bandwidth:
 
 
 def bandwidth(study: Study) -> Bandwidth:
-    """Return what a study has measured of the all-reduce, once beside its arms.
+    """Return the all-reduce bandwidth that a study measured once.
 
     Without such a measurement there are no rows.
     """

@@ -12,12 +12,12 @@ _WORDS = {
 
 
 def batch_norm_of(worker: Mapping[str, Any]) -> str | None:
-    """Return what a run's ``worker.json`` says of it; None if nothing."""
+    """Return the batch-norm library in a run's ``worker.json``; None if unknown."""
     return (worker.get("numbers") or {}).get("batch_norm")
 
 
 def batch_norm_sentence(backends: Mapping[str, str | None]) -> str | None:
-    """Return which kernels computed it in which arms; None where all are alike."""
+    """Return the batch-norm kernels by arm; None if all arms use the same."""
     by_backend: dict[str, list[str]] = {}
     for name, backend in backends.items():
         if backend is not None and backend != "inductor":

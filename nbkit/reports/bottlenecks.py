@@ -17,20 +17,20 @@ from nbkit.review.diagnosis import diagnose, others_than
 from nbkit.store.stored_runs import StoredRun
 
 _BETWEEN_JOBS = ("other-processes", "no-cpu")
-"""What jobs that are started together do to each other; each has its own GPUs."""
+"""Causes by which concurrent jobs disturb each other; GPUs are separate."""
 
 
 class ArmBottleneck(NamedTuple):
-    """What most undisturbed runs of an arm name first."""
+    """The first bottleneck of most undisturbed runs of an arm."""
 
     arm: str
     cause: Cause
-    """Of the median run among those that name it."""
+    """The cause in the median run of those that have it."""
     runs: str
 
 
 class ArmBottlenecks:
-    """The diagnoses of every finished run of some arms."""
+    """The diagnoses of all finished runs of some arms."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class ArmBottlenecks:
         self._concurrent_arms = concurrent_arms
 
     def disturbed(self, without: Collection[str] = ()) -> dict[str, list[list[Cause]]]:
-        """Return what disturbed arms: all causes of each disturbed run, by arm.
+        """Return the disturbances by arm: all causes of each disturbed run.
 
-        An arm's number is the median over its runs, which holds as long as more than
-        half of them were left alone.
+        An arm's value is the median over its runs, which is valid if more than half of
+        them were undisturbed.
         """
         disturbed = {
             arm: [causes for causes in self._disturbances(arm, without) if causes]
@@ -80,7 +80,7 @@ class ArmBottlenecks:
 
     @property
     def disturbed_runs(self) -> list[str]:
-        """The ids of disturbed runs of arms whose median withstands them."""
+        """The ids of disturbed runs in arms whose median is still valid."""
         run_ids: list[str] = []
         for arm, runs in self._runs.items():
             pairs = zip(runs, self._disturbances(arm), strict=True)
@@ -107,13 +107,13 @@ class ArmBottlenecks:
         )
 
     def runs_of(self, arm: str) -> int:
-        """Return how many runs of an arm there are."""
+        """Return the number of runs of an arm."""
         return len(self._diagnoses[arm])
 
     def bottlenecks(self) -> list[ArmBottleneck]:
         """Return the bottleneck of each undisturbed arm that has one.
 
-        Disturbed runs do not count, except of arms that disturb each other on purpose.
+        Disturbed runs are omitted, except for concurrent arms.
         """
         rows: list[ArmBottleneck] = []
         disturbed = self.disturbed()
@@ -156,7 +156,7 @@ class ArmBottlenecks:
         return table("Bottlenecks", columns, rows) if rows else None
 
     def summary(self, answered: Collection[str] = ()) -> list[str]:
-        """Return a sentence of the bottlenecks that the study does not measure."""
+        """Return a sentence on bottlenecks whose effect the study does not measure."""
         arms: dict[str, list[str]] = {}
         for arm, cause, _ in self.bottlenecks():
             if cause.code not in answered:

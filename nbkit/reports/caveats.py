@@ -56,15 +56,15 @@ _EMPTY = Report("", "")
 
 @dataclass(frozen=True)
 class Caveat:
-    """One reason not to believe an answer."""
+    """One reason why a result is not reliable."""
 
     code: str
     """``missing``, ``control``, ``other-gpu-processes``, ``other-processes``,
     ``throttled`` or ``no-cpu``."""
     reason: str
-    """How much, in words that follow a colon."""
+    """The size of the problem, as text after a colon."""
     action: str
-    """What to do about it."""
+    """Suggested action."""
 
     @property
     def finding_code(self) -> str:
@@ -73,14 +73,14 @@ class Caveat:
 
     @property
     def evidence(self) -> str:
-        """How much, and from where on it counts."""
+        """The size of the problem, and the limit above which it counts."""
         return f"{self.reason}; limit: {_LIMITS[self.code]}"
 
 
 def caveats(
     controls: Sequence[NoiseFloor], bottlenecks: ArmBottlenecks
 ) -> list[Caveat]:
-    """Return why an answer cannot be believed, the most important reason first."""
+    """Return why a result is not reliable, the most important reason first."""
     differing = [*_of_controls(controls)]
     # A process that only holds memory changes nothing. A control shows that of one that
     # was there in its runs, and so in the runs of every arm.
@@ -90,7 +90,7 @@ def caveats(
 
 
 def without_runs(study: StoredStudy) -> list[Caveat]:
-    """Return a caveat where an arm has no run yet: what is asked cannot be compared."""
+    """Return a caveat if an arm without a run prevents the comparison."""
     missing = study.missing
     begun = {slot.arm for slot in {*study.order} - {*missing}}
     without = dict.fromkeys(
@@ -108,7 +108,7 @@ def without_runs(study: StoredStudy) -> list[Caveat]:
 
 
 def progress_text(study: StoredStudy) -> str:
-    """Return how many of a study's runs have finished; empty if all have."""
+    """Return the progress of a study in words; empty if all runs have finished."""
     return f"So far, {_finished(study)}." if study.missing else ""
 
 
@@ -120,13 +120,13 @@ def _finished(study: StoredStudy) -> str:
 def caveat_text(
     study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
 ) -> str:
-    """Return what takes the answer back, with every reason; empty if it stands."""
+    """Return a sentence with all caveats; empty if the result is reliable."""
     reasons, report = all_caveats(study, controls), Report("", "", untimed=untimed)
     return _in_full(inconclusive_report(study, reasons, report)) if reasons else ""
 
 
 def untimed_caveat_text(study: StoredStudy) -> str:
-    """Return what takes an answer back that no rate and no time enters."""
+    """Return the caveats of a result that does not depend on rates or times."""
     reasons = without_runs(study)
     return _in_full(inconclusive_report(study, reasons, _EMPTY)) if reasons else ""
 
@@ -134,7 +134,7 @@ def untimed_caveat_text(study: StoredStudy) -> str:
 def run_caveat_text(
     runs_by_arm: Mapping[str, Sequence[StoredRun]], lost: Mapping[str, NonFinite]
 ) -> str:
-    """Return what takes back what runs without a study say; empty if it stands."""
+    """Return the caveats of runs without a study; empty if they are reliable."""
     shared = {a: {*map(_shared_in, runs)} - {None} for a, runs in runs_by_arm.items()}
     concurrent_arms = {arm for arm, studies in shared.items() if studies}
     rounds = [*chain(*map(_rounds_of, {*chain(*shared.values())}))]
@@ -164,7 +164,7 @@ def _in_full(report: Report) -> str:
 
 
 def all_caveats(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Caveat]:
-    """Return why a study's answer cannot be believed, as `caveats`, from the store."""
+    """Return the `caveats` of a study, read from the store."""
     runs = study.runs_by_arm()
     arms = {
         arm: finished
@@ -178,7 +178,7 @@ def all_caveats(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Cave
 def inconclusive_report(
     study: StoredStudy, reasons: Sequence[Caveat], report: Report
 ) -> Report:
-    """Return a report that says first what takes its answer back; itself if nothing."""
+    """Return a report with its caveats first; unchanged without caveats."""
     if not reasons:
         return report
     unfinished = "" if reasons[0].code == "missing" else progress_text(study)
@@ -251,10 +251,10 @@ def prepend_caveats(
     *,
     first: str = "",
 ) -> Report:
-    """Return a report that begins with what makes its answer doubtful.
+    """Return a report that begins with its first caveat.
 
-    Of several reasons the first is said, and how many follow in the notes: what is not
-    finite, then the caveats, then runs without which the answer can stand.
+    The notes state how many follow. Order: divergence (NaN/Inf), caveats, then missing
+    runs that do not affect the result.
     """
     is_untimed = bool(report.untimed) and all(
         caveat.code != "missing" for caveat in reasons

@@ -12,15 +12,15 @@ from nbkit.statistics import Ratio, Summary, interval_in_words, quantities
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table; unknown is None on the way, and a dash on the page."""
+    """One column of a table; unknown values are None and displayed as a dash."""
 
     title: str | None
-    """None: only in the CSV."""
+    """Heading; None if the column is only in the CSV."""
     value: str | Callable[[Any], Any]
-    """A path such as ``first.median``, None as soon as a part is; or a function."""
+    """Attribute path such as ``first.median`` (None if a part is), or a function."""
     show: Callable[[Any], str | None] = str
     csv: str | None = None
-    """Its name in the CSV, with the unit at its end; None: not there as a number."""
+    """Name in the CSV, which ends with the unit; None if it is not in the CSV."""
 
     def of(self, row: Any) -> Any:
         """Return the value in a row."""
@@ -36,7 +36,7 @@ class Column:
         return None if value is None else self.show(value)
 
     def number(self, row: Any) -> Any:
-        """Return the number of a row; of runs, their median."""
+        """Return the value of a row; for several runs, their median."""
         value = self.of(row)
         return value.median if isinstance(value, Summary) else value
 
@@ -66,7 +66,7 @@ def table(
 
 
 def rate(title: str, over: str, path: str, csv: str, *, n: str = "") -> list[Column]:
-    """Return images/s and their interval; with how many runs, where ``n`` says."""
+    """Return images/s with interval, and optionally the number of runs."""
 
     def ends(row: Any) -> str | None:
         summary = Column(None, path).of(row)
@@ -92,7 +92,7 @@ def ratio(title: str, path: str, csv: str | None = None) -> list[Column]:
 def interval(
     shown: Callable[[float], str] | None = None,
 ) -> Callable[[Summary | Ratio], str | None]:
-    """Return how an interval is said; None where there is none."""
+    """Return an interval as text; None without one."""
 
     def show(estimate: Summary | Ratio) -> str | None:
         if estimate.ci_low is None or estimate.ci_high is None:
@@ -103,7 +103,7 @@ def interval(
 
 
 def spread(show: Callable[[float], str]) -> Callable[[Summary], str | None]:
-    """Return how the lowest and the highest of several are said."""
+    """Return the range of several values as text."""
     return lambda summary: (
         None
         if summary.n == 1

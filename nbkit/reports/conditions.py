@@ -24,7 +24,7 @@ _SOFTWARE = ("nbkit", "torch", "torchvision", "cuda", "nccl", "dali")
 
 
 def conditions(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what all runs of a study have in common, and which runs they are."""
+    """Return the common conditions of a study's runs, and the run ids."""
     if not runs:
         message = "The study has no finished run to report. Call study.run() first."
         raise NotEnoughDataError(message)
@@ -60,7 +60,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
 def conditions_line(runs: Sequence[Run]) -> str:
     """Return GPU, software, batch, steps and n of a study's finished runs, in one line.
 
-    What differs between the runs is left out: a table has it.
+    Conditions that differ between runs are omitted; they are in a table.
     """
     configs = [run.config for run in runs]
     largest = max(runs, key=lambda run: run.config.world_size)
@@ -116,7 +116,7 @@ HOW_MEASURED = (f"Images/s: {RATE_STATISTIC}.", f"Intervals: {RATE_INTERVAL}.")
 
 
 def where_and_when(facts: Mapping[str, Any]) -> str:
-    """Return a sentence of the facts of `conditions`, and of ``study_id``."""
+    """Return a sentence with the facts of `conditions` and ``study_id``."""
     software = ", ".join(
         f"{name} {facts[name]}" for name in _SOFTWARE if facts.get(name)
     )
@@ -141,7 +141,7 @@ def where_and_when(facts: Mapping[str, Any]) -> str:
 
 
 def describe_images(facts: Mapping[str, Any]) -> list[str]:
-    """Return which images were trained with; nothing of synthetic ones."""
+    """Return a description of the images; empty for synthetic data."""
     images = facts.get("images")
     if images is None:
         return []

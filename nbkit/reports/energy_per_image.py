@@ -8,11 +8,11 @@ from nbkit.store.stored_runs import StoredRun
 
 
 def joules_per_image(run: StoredRun) -> float | None:
-    """Return the energy of all the run's GPUs for one image, in joules.
+    """Return the energy of all GPUs of the run per image, in joules.
 
-    Counted from the end of the first measured step to the end of the last one: start,
-    compilation and warm-up are long beside a short run, and are not what an image
-    costs. Evaluations and checkpoints between the steps are left out, as from the rate.
+    Measured from the end of the first measured step to the end of the last one.
+    Startup, compilation and warm-up are excluded, as are evaluations and checkpoints
+    between steps, as in the rate.
     """
     lines = run.metrics(None)
     steps = statistics.measured_steps(lines)

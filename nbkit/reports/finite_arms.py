@@ -12,9 +12,9 @@ from nbkit.studies.stored_study import StoredStudy
 
 
 def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
-    """Return by arm where one of its runs first stopped being finite.
+    """Return by arm the earliest NaN or Inf of its runs.
 
-    Of finished runs, and of those that ``stop_on_nonfinite`` has ended.
+    Includes finished runs and runs that ``stop_on_nonfinite`` ended.
     """
     earliest_by_arm = {
         arm: earliest(run.nonfinite for run in runs)
@@ -28,9 +28,9 @@ def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
 
 
 def all_diverged_report(study: StoredStudy) -> Report:
-    """Return the report of a study in which nothing is left to compare.
+    """Return the report of a study in which the baseline or all arms diverged.
 
-    Its baseline, or every arm, was ended because it was not finite.
+    Nothing is left to compare.
     """
     runs = study.runs_by_arm(diverged=True)
     table = Table(
@@ -59,7 +59,7 @@ def all_diverged_report(study: StoredStudy) -> Report:
 
 @dataclass(frozen=True)
 class BaselineLost:
-    """Says so in the place of each table, so that a notebook arrives at its report."""
+    """Replaces each table with a note, so that a notebook reaches its report."""
 
     study: StoredStudy
     reason: str
@@ -81,12 +81,12 @@ class BaselineLost:
     seeds = settings = projected = published = table
 
     def report(self) -> Report:
-        """Return every run with what was not finite."""
+        """Return the report: every run with its NaN or Inf."""
         return all_diverged_report(self.study)
 
 
 def baseline_lost(study: StoredStudy) -> BaselineLost | None:
-    """Return what to show if every run of the first arm was ended as not finite."""
+    """Return the replacement result if every run of the first arm diverged."""
     arms = (arm for arm in study.arms if arm not in study.unrepeated)
     baseline = study.control[0] if study.control else next(arms)
     if study.runs_by_arm().get(baseline):

@@ -74,30 +74,31 @@ def mllog(
     Parameters
     ----------
     run
-        Trained with a target accuracy and evaluations. `nbkit.attach` finds it by id.
+        A training with a target accuracy and evaluations, such as `nbkit.attach`
+        returns.
     file
-        Path of the log; None does not write it.
+        Path of the log; None writes no file.
     division
-        Of MLPerf: ``closed`` is for runs that follow all rules of the reference,
-        ``open`` for the others.
+        MLPerf division: ``closed`` for runs that follow all rules of the reference,
+        ``open`` for other runs.
     org, platform
-        Submitter and system; None is unknown, for the platform the system's name in
-        the record, if there is one.
+        Submitter and system. None: an unknown submitter, and the system's name in the
+        run's record.
     status
-        Of the system, in MLPerf's words.
+        Status of the system, as defined by MLPerf.
     cache_cleared
         Whether caches were cleared before the run, as MLPerf requires; None is unknown.
 
     Raises
     ------
     ConfigError
-        If the run has no target accuracy, ``division="closed"`` and the run does not
-        follow its rules, or ``file`` is in the home of an unknown user.
+        If the run has no target accuracy or does not follow the rules of
+        ``division="closed"``, or ``file`` is in the home of an unknown user.
     NotEnoughDataError
         If the run has not ended, has no step or evaluation, or its record has no start
         time.
     StoreError
-        If the file cannot be written; it is as it was.
+        If the file cannot be written; an existing file is unchanged.
 
     Examples
     --------
@@ -149,7 +150,7 @@ def mllog(
 
 
 def closed_obstacles(run: StoredRun) -> list[str]:
-    """Return why a run is not in MLPerf's closed division; empty if nothing is known.
+    """Return why a run does not meet MLPerf's closed division; may be empty.
 
     References
     ----------
@@ -163,7 +164,7 @@ def closed_obstacles(run: StoredRun) -> list[str]:
         value = getattr(run.config, name)
         if value not in allowed:
             rules = " or ".join(map(str, allowed))
-            obstacles.append(f"{name}={value}, the rules have {rules}")
+            obstacles.append(f"{name}={value}, the rules require {rules}")
     return obstacles
 
 

@@ -22,11 +22,11 @@ from nbkit.studies.stored_study import StoredStudy
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is stored of a study, read once and handed down."""
+    """All stored data of a study, read once."""
 
     study: StoredStudy
     runs: Mapping[str, Sequence[Run]]
-    """Finished ones by arm, without what is measured once."""
+    """Finished runs by arm, without unrepeated ones."""
     lost: Mapping[str, NonFinite]
     conditions: Mapping[str, Any]
     plan: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Evidence:
 
     @property
     def control(self) -> str | None:
-        """The arm that is another one measured once more."""
+        """The name of the A/A control."""
         return self.study.control[1] if self.study.control else None
 
 
@@ -98,7 +98,7 @@ def page(
 
 
 def next_run(evidence: Evidence, **changes: Any) -> str:
-    """Return the command that measures it with enough repeats, on GPUs."""
+    """Return the command that measures it on GPUs with enough repeats."""
     chosen = {**evidence.plan.get("chosen", {}), **changes}
     if evidence.repeats < MINIMUM_RUNS:
         chosen["repeats"] = MINIMUM_RUNS
@@ -107,5 +107,5 @@ def next_run(evidence: Evidence, **changes: Any) -> str:
 
 
 def lead(evidence: Evidence, controls: Sequence[NoiseFloor]) -> Any:
-    """Return what takes the answer back, for a table that is shown by itself."""
+    """Return the caveats of the answer, for a table that is shown alone."""
     return partial(caveat_text, evidence.study, controls)

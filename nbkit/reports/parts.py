@@ -49,13 +49,13 @@ _ONE_LINE = 'style="text-align: right; white-space: nowrap"'
 
 
 def escape(text: str) -> str:
-    """Return a text for a page, on which it can only be read."""
+    """Return a text for HTML, with special and control characters escaped."""
     return _PERCENT.sub("\N{NO-BREAK SPACE}%", html.escape(visible(text, lines=True)))
 
 
 @dataclass(frozen=True)
 class Note:
-    """Sentences a reader should see, such as what could not be measured."""
+    """Sentences for the reader, such as what could not be measured."""
 
     sentences: Sequence[str]
 
@@ -67,7 +67,7 @@ class Note:
         return f"<ul>{''.join(items)}</ul>"
 
     def to_text(self) -> str:
-        """Return one line a sentence."""
+        """Return one line per sentence."""
         return "\n".join(self.sentences)
 
     def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
@@ -76,13 +76,13 @@ class Note:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a number or a method comes from."""
+    """Source of a number or a method."""
 
     text: str
     url: str | None = None
 
     def to_html(self) -> str:
-        """Return a link; the text alone where there is no address of the web."""
+        """Return a link, or only the text if there is no URL."""
         text = escape(self.text)
         if self.url is None or not self.url.startswith(("https://", "http://")):
             return text if self.url is None else f"{text}, {escape(self.url)}"
@@ -98,16 +98,16 @@ class Table:
     rows: Sequence[Sequence[str | None]]
     """Cells in the order of the columns; None is unknown and shows as a dash."""
     notes: Sequence[str] = ()
-    """What a reader of these numbers has to know."""
+    """Notes below the table."""
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """The numbers of the text, one a row, by name with the unit at its end. They
-    are further columns of the CSV, and are not shown."""
+    """Exact numbers by column name, which ends with the unit. They are additional
+    columns of the CSV and not displayed."""
     lead: Lead | None = field(default=None, compare=False, repr=False)
-    """What a notebook says above a table that it shows by itself, such as that it
-    supports no answer; a report begins with that anyway."""
+    """First sentence above a table that a notebook shows alone, such as that the result
+    is inconclusive; a report already begins with it."""
 
     def to_html(self, *, with_notes: bool = True) -> str:
-        """Return a table that needs no style sheet to be read."""
+        """Return a table that is readable without a style sheet."""
         caption = escape(self.caption)
         columns = [*zip(*self.rows, strict=True)] or [()] * len(self.columns)
         is_text = [
@@ -152,10 +152,10 @@ class Table:
         return "\n".join([self.caption, "", texts[0], rule, *texts[1:], *notes])
 
     def to_csv(self) -> str:
-        """Return the table for other programs, as RFC 4180 defines it.
+        """Return the table as CSV (RFC 4180).
 
-        The columns as printed come first, then the exact numbers; unknown is an
-        empty field in both. Caption and notes are in the report.
+        Displayed columns come first, then the exact numbers; unknown values are empty.
+        Caption and notes are not included.
 
         References
         ----------
@@ -192,7 +192,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, drawn once for every viewer."""
+    """A chart, rendered once for all viewers."""
 
     caption: str
     chart: Any
@@ -200,18 +200,18 @@ class Figure:
 
     @functools.cached_property
     def png(self) -> bytes:
-        """The chart as a picture, for viewers that cannot draw it."""
+        """The chart as PNG, for viewers without JavaScript."""
         return png(self.chart)
 
     @property
     def size(self) -> dict[str, int]:
-        """Width and height to show the picture at; it has twice as many pixels."""
+        """Display width and height; the PNG has twice as many pixels."""
         # The first chunk of a PNG: https://www.w3.org/TR/png-3/#11IHDR
         width, height = struct.unpack(">II", self.png[16:24])
         return {"width": width // 2, "height": height // 2}
 
     def to_html(self) -> str:
-        """Return the picture inside the text; its title is part of it."""
+        """Return the chart as an embedded image that includes its title."""
         caption = escape(self.caption)
         data = base64.b64encode(self.png).decode()
         return (

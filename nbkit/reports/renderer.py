@@ -42,7 +42,7 @@ _TERMINAL_WIDTH = 100
 
 REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
-"""Type of the output that carries a report's result in a saved notebook."""
+"""MIME type of a report's result in the outputs of a notebook."""
 
 _ELSEWHERE = "use another folder (nbkit report STUDY --folder FOLDER)"
 _WITHOUT = "Measurements (inconclusive)"
@@ -54,7 +54,7 @@ _STYLE = (resources.files("nbkit.reports") / "report.css").read_text(encoding="u
 
 @dataclass(frozen=True)
 class Report:
-    """A question's answer with everything it rests on."""
+    """The answer to a question, with its data and methods."""
 
     title: str
     answer: str
@@ -62,35 +62,34 @@ class Report:
     conditions: str = ""
     """GPU, software, batch, steps and n, in one line."""
     notes: Sequence[str] = ()
-    """What a reader has to know before believing the answer, the first ones most."""
+    """Caveats of the answer, the most important first."""
     answered_causes: Collection[str] = ()
-    """Codes of bottlenecks whose effect the study measures: they get no advice."""
+    """Codes of bottlenecks that the study measures; the report suggests no fix."""
     tables: Sequence[Table] = ()
-    """The first one is the headline."""
+    """Tables; the first is the headline."""
     figures: Sequence[Figure] = ()
-    """The first one is the answer as a picture."""
+    """Charts; the first shows the answer."""
     method: Sequence[str] = ()
     """How it was measured: statistic, order, where and when."""
     sources: Sequence[Source] = ()
-    """Of methods and of numbers that others published."""
+    """Sources of methods and published numbers."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The numbers, for programs."""
     next_step: str = ""
-    """What to try now."""
+    """Suggested next step."""
     controls: Sequence[NoiseFloor] = ()
-    """What configurations that were measured twice show; see
-    `nbkit.reports.caveats`."""
+    """Noise floors from A/A controls; see `nbkit.reports.caveats`."""
     untimed: str = ""
-    """The part of the answer, or all of it, that no rate and no time enters, such as a
-    loss: it stands whoever else used the machine."""
+    """The part of the answer that does not depend on rates or times, such as a loss; it
+    is valid even if the machine was disturbed."""
 
     @property
     def has_no_answer(self) -> bool:
-        """Whether the answer takes back what tables and charts show."""
+        """Whether caveats make tables and charts unreliable."""
         return bool(self.result.get("caveats"))
 
     def to_html(self) -> str:
-        """Return the report as a separate page."""
+        """Return the report as an HTML page."""
         title = escape(self.title)
         items = (f"<li>{it.to_html()}</li>" for it in self.sources)
         sources = "".join(items)
@@ -138,7 +137,7 @@ class Report:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the pictures as JSON values."""
+        """Return everything except the charts as JSON values."""
         return {
             "schema": REPORT_SCHEMA,
             "title": self.title,
@@ -156,9 +155,9 @@ class Report:
     def save(self, folder: Path) -> SavedReport:
         """Write the page, the result, every picture and every table; show them.
 
-        ``report.html``, ``result.json``, ``figures/*.png`` and ``tables/*.csv``. A
-        file is replaced as a whole. What an earlier report has left there and this one
-        has not is removed; other files in the folder are not touched.
+        ``report.html``, ``result.json``, ``figures/*.png`` and ``tables/*.csv``. Files
+        are replaced atomically. Charts and tables of an earlier report that are not in
+        this one are removed; other files in the folder are unchanged.
         """
         pictures = _file_names(
             _FIGURES, "png", [figure.caption for figure in self.figures]
@@ -196,22 +195,22 @@ class Report:
 
 @dataclass(frozen=True, repr=False)
 class SavedReport:
-    """A report in files; a notebook shows its first chart and its answer."""
+    """A report saved as files; a notebook shows its first chart and its answer."""
 
     report: Report
     page: Path
-    """The report as a separate page."""
+    """The report as an HTML page."""
     result: Path
     """The report as JSON."""
     figures: tuple[Path, ...] = ()
-    """Every chart as a picture (PNG), in the report's order."""
+    """Every chart as PNG, in the order of the report."""
     tables: tuple[Path, ...] = ()
-    """Every table for other programs (CSV), in the report's order."""
+    """Every table as CSV, in the order of the report."""
     study_id: str | None = None
-    """The study that it reports, if it is a single one of the store."""
+    """Id of the reported study, if it is a single study in the store."""
 
     def bundle(self) -> MimeBundle:
-        """Return the first screen, where the rest is, and the result for programs."""
+        """Return the first screen with the paths of all files, and the result."""
         report = self.report
         tables = report.tables[: not report.has_no_answer]
         notes = [*report.notes[:MOST_NOTES], *self._places()]
@@ -329,7 +328,7 @@ def _remove(folder: Path, names: set[str]) -> None:
 
 
 def read_report(notebook: Path) -> dict[str, Any]:
-    """Return the result that a saved notebook carries."""
+    """Return the result stored in the outputs of a saved notebook."""
     content = nbformat.read(notebook, as_version=4)
     for cell in reversed(content.cells):
         for output in cell.get("outputs", []):

@@ -53,10 +53,10 @@ def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
     Parameters
     ----------
     a, b
-        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``); imported
-        runs too. A verdict needs five runs each; with one run there is no interval.
-        ``b`` may be a row of `nbkit.published`: the sentence then has both rates, and
-        their ratio in percent where no known condition differs.
+        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``), also
+        imported ones. A verdict needs five runs each; with one run there is no
+        interval. ``b`` may be a row of `nbkit.published`: the sentence then states both
+        rates, and A's rate in percent of the row's if no known condition differs.
 
     Returns
     -------
@@ -154,7 +154,7 @@ def _name(runs: Sequence[StoredRun], otherwise: str) -> str:
 
 
 def run_facts(run: StoredRun) -> RunFacts:
-    """Return what is compared of a run."""
+    """Return the facts of a run that are compared."""
     with report_corruption(run.paths.root):
         return _run_facts(run)
 

@@ -39,60 +39,60 @@ _LONGEST_TEXT = 60
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is compared of one run."""
+    """The facts of one run that are compared."""
 
     run_id: str
     images_per_second: float | None
-    """Images over the time of the measured steps, or the last that a function has
-    logged; None where nothing was measured."""
+    """Images / time of the measured steps, or the last value that a function logged;
+    None if nothing was measured."""
     parts: Mapping[str, Mapping[str, Any]]
     """Facts by part: configuration, entry (of a function or script), data, code,
     environment, machine, storage, devices."""
     code: Mapping[str, str] = field(default_factory=dict)
-    """Text of what ran, by file: changes since the commit, cells, local modules."""
+    """Source that ran, by file: changes since the commit, cells, local modules."""
     n_steps: int | None = None
-    """Measured steps of the rate; 0 if a function has logged it, None if it
-    is the largest of several batch sizes of inference."""
+    """Number of measured steps; 0 if a function logged the rate, None for the largest
+    rate of several batch sizes of inference."""
     nonfinite: NonFinite | None = None
-    """Where its training stopped being finite."""
+    """The first NaN or Inf of its training, if any."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact in which two arms differ."""
+    """One recorded value that differs between two arms."""
 
     part: str
     name: str
     a: str
-    """A's value as text; several where A's own runs differ; ``–`` is unknown."""
+    """A's value as text; several if A's runs differ; ``–`` is unknown."""
     b: str
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two arms of runs: how fast, and what else is different."""
+    """Throughput of two arms, and all recorded differences between them."""
 
     a_name: str
     b_name: str
     ratio: Ratio | None
-    """A's throughput over B's; None where a run has measured none, was not finite, or
+    """A's throughput divided by B's; None if a run measured none, diverged (NaN/Inf) or
     was disturbed."""
     differences: tuple[Difference, ...]
     code_diff: str = ""
-    """From A's code to B's as a unified diff, of the first run of each; empty where
-    both ran the same, or kept nothing of it."""
+    """Unified diff from A's code to B's (first run of each); empty if the code is equal
+    or was not recorded."""
     rates: str = ""
-    """Images per second of both, each with its n; empty where one has none."""
+    """Images per second of both, each with its n; empty if one has none."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
-    """By arm, where a run stopped being finite."""
+    """By arm, the first NaN or Inf of a run."""
     caveat: str = ""
-    """Why the runs cannot support an answer, as others disturbed them; empty if not."""
+    """Why the result is not reliable, such as other load; empty if it is."""
     reference: str = ""
-    """A's rate beside that of a published row, if B is one."""
+    """Comparison of A's rate with a published row, if B is one."""
 
     @property
     def sentence(self) -> str:
-        """The ratio in words and of what it is one, or why there is none."""
+        """The ratio and both rates in words, or why there is no ratio."""
         if self.caveat or self.reference:
             return self.caveat or self.reference
         first = no_verdict_sentence(self.not_finite)
@@ -117,7 +117,7 @@ class Comparison:
 
     @property
     def is_alike(self) -> bool:
-        """Whether nothing that is recorded differs but the outcome."""
+        """Whether nothing recorded differs except the results."""
         return not (self.differences or self.code_diff)
 
     def __repr__(self) -> str:

@@ -22,16 +22,16 @@ from nbkit.visible import visible
 
 @dataclass(frozen=True)
 class LossComparison:
-    """The losses of steps that two runs have both recorded."""
+    """The losses of the steps that both runs recorded."""
 
     run_id: str
     """The run that is compared with the original."""
     n_steps: int
-    """Steps that both have."""
+    """Number of these steps."""
     first_step: int | None
-    """The first of them with another loss; None if all are equal to the last bit."""
+    """First step with different losses; None if all are bitwise equal."""
     original: float | None
-    """The original's loss of that step; None also where it was not finite."""
+    """The original's loss at that step; None if there is none or it is not finite."""
     reproduced: float | None
 
     @property
@@ -53,24 +53,24 @@ class LossComparison:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A run, and the runs of the same record that followed."""
+    """A run, and new runs of the same record."""
 
     original: StoredRun
     runs: tuple[StoredRun, ...]
-    """The new runs, in the order of their launches."""
+    """The new runs, in launch order."""
     differences: tuple[Difference, ...]
-    """What is recorded and not equal: A is the original, B are the new runs."""
+    """Recorded differences: A is the original, B are the new runs."""
     ratio: Ratio | None
-    """Throughput of the new runs over the original's (and of the runs beside it in the
-    same arm of a study); None where a run has measured none, or was not finite."""
+    """Throughput of the new runs divided by the original's (of a study: all runs of its
+    arm); None if a run measured none or diverged (NaN/Inf)."""
     between_runs: Summary | None
-    """Images per second of the original's runs; its interval is None with one run."""
+    """Images per second of the original's runs; without an interval for one run."""
     losses: LossComparison
-    """Of the new run that departs from the original first."""
+    """Losses of the new run that differs from the original first."""
 
     @cached_property
     def not_finite(self) -> dict[str, NonFinite]:
-        """Where the original, or a new run, stopped being finite."""
+        """The first NaN or Inf of the original and of the new runs."""
         now = earliest(run.nonfinite for run in self.runs)
         divergences = {"original": self.original.nonfinite, "reproduction": now}
         return {
@@ -86,7 +86,7 @@ class Reproduction:
 
     @property
     def sentence(self) -> str:
-        """Ratio, rates, place among the original's runs, and losses, in words."""
+        """Ratio, rates, comparison with the original's runs, and losses in words."""
         parts = [self._speed(), self._place(), self.losses.sentence]
         return " ".join(part for part in parts if part)
 

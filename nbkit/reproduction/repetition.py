@@ -76,20 +76,20 @@ def reproduce(
 ) -> Reproduction:
     """Repeat a run from its record, and compare the result with the original.
 
-    Blocks until the new runs have ended; an interrupt stops the current one. Modules
-    are imported as they are now; cells and scripts are the recorded ones.
+    Blocks until the new runs have ended; an interrupt stops the current one. Cells and
+    scripts are the recorded ones, but modules are imported in their current version.
 
     Parameters
     ----------
     run
-        A finished run, or its id. Its stored configuration, and its function with the
-        arguments or its script, are used.
+        A finished run, or its id. The new runs use its stored configuration, and its
+        script or its function with the arguments.
     repeats
-        Number of new runs, one after the other, called ``again: NAME``. With one run
-        on a side there is no interval between runs; a verdict needs five.
+        Number of new runs, executed in sequence and named ``again: NAME``. An interval
+        needs two runs on both sides, a verdict five.
     strict
-        Raise if anything that is recorded differs: before the first run starts, or
-        after it for what only a run shows.
+        Raise if any recorded value differs: before the first run starts, or after it
+        for values that only a run shows.
     progress
         Show the progress.
     trust
@@ -105,23 +105,23 @@ def reproduce(
     ------
     RunError
         If the run has not finished, needs ``trust``, or cannot be run here (its files
-        are incomplete, or its function was made by another version of Python); or with
-        `strict`.
+        are incomplete, or its function was pickled by another Python version); with
+        `strict`, also if anything differs.
     ConfigError
-        If `repeats` is below 1, or its data does not exist.
+        If `repeats` is below 1, or the data does not exist.
     RunFailedError, RunStoppedError
         If a new run fails, or is stopped.
 
     Warns
     -----
     UserWarning
-        If packages, Python, code or the machine differ; the text has both values.
+        If packages, Python, code or the machine differ; the warning has both values.
 
     Notes
     -----
-    A run executes what its author wrote: trust runs of people you trust only. To repeat
-    it with its own code, check out ``run.record["code"]["commit"]`` and apply
-    ``code/diff.patch`` of its folder before.
+    A run executes its author's code: only trust runs of people you trust. To repeat it
+    with its own modules, first check out ``run.record["code"]["commit"]`` and apply
+    ``code/diff.patch`` from its folder.
 
     Examples
     --------

@@ -28,7 +28,7 @@ BottleneckCheck = Callable[[Facts], Iterator[Cause]]
 
 
 def run_causes(facts: Facts) -> Iterator[Cause]:
-    """Yield what the times of the ranks and the host's CPUs say."""
+    """Yield the bottlenecks that rank times and host CPUs show."""
     if facts.ranks:
         # What bounds the passes of an inference is not asked.
         for check in _OTHERS if facts.is_inference else _CHECKS:
@@ -149,7 +149,8 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
         )
     if clocks := _lower_clock(facts, slow):
         return (
-            f": its GPU clock was {clocks * 100:.0f}% of the maximum below the others",
+            ": its GPU clock was lower than that of the others by "
+            f"{clocks * 100:.0f}% of the maximum",
             "check temperature and power limit of the GPU (nvidia-smi -q -d "
             "PERFORMANCE), or exclude it (devices=...).",
         )

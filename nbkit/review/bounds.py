@@ -59,7 +59,7 @@ _CAST_BYTES_PER_PARAMETER = 4 + 2
 
 @dataclass(frozen=True)
 class Convolution:
-    """One convolution of ResNet-50 and what follows it."""
+    """One convolution of ResNet-50 with the layers after it."""
 
     in_channels: int
     out_channels: int
@@ -68,7 +68,7 @@ class Convolution:
     """Height and width of the input."""
     out_size: int
     relu: bool
-    """Whether a ReLU follows its batch normalisation directly."""
+    """Whether a ReLU directly follows its batch normalization."""
     first: bool = False
     """The first one needs no gradient of its input."""
 
@@ -99,9 +99,9 @@ class _Block:
 
     convolutions: tuple[Convolution, ...]
     inputs: int
-    """Elements that the block and its shortcut both read, for one image."""
+    """Elements read by both the block and its shortcut, per image."""
     outputs: int
-    """Elements of the sum, for one image."""
+    """Elements of the sum, per image."""
 
 
 @dataclass(frozen=True)
@@ -118,24 +118,24 @@ class GpuKernel:
 
 @dataclass(frozen=True)
 class Bound:
-    """The most images per second that one GPU can train."""
+    """Upper bound of the training rate of one GPU."""
 
     gpu_name: str
     precision: str
     fusion: Fusion
     batch_size: int
     images_per_second: float
-    """Each kernel limited by memory or by arithmetic, whichever takes longer."""
+    """Rate with each kernel limited by memory or arithmetic, whichever is slower."""
     memory_images_per_second: float
-    """If memory traffic were the only limit."""
+    """Rate if memory traffic were the only limit."""
     compute_images_per_second: float
-    """If arithmetic were the only limit."""
+    """Rate if arithmetic were the only limit."""
     memory_bound_share: float
-    """Part of the time in kernels that memory limits."""
+    """Share of the time in memory-bound kernels."""
     bytes_per_image: float
     flop_per_image: float
     source: str
-    """Where the GPU's peaks are printed."""
+    """Source of the GPU's peak rates."""
 
 
 @functools.cache  # a table and a live view ask again and again
@@ -145,7 +145,7 @@ def resnet50_bound(
     fusion: Fusion = "eager",
     batch_size: int = 256,
 ) -> Bound | None:
-    """Return the most images per second for training ResNet-50 v1.5 at 224 pixels."""
+    """Return the maximum rate for training ResNet-50 v1.5 at 224 pixels."""
     if precision not in _BYTES_PER_ELEMENT:
         message = (
             f"precision={precision!r} is not supported by the bound. Use one of "

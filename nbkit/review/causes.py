@@ -30,13 +30,13 @@ _OPERATORS_SHOWN = 5
 
 @dataclass(frozen=True)
 class Gain:
-    """What a change would bring, as a factor of the rate."""
+    """Expected speedup of a change, as a factor of the rate."""
 
     high: float
     low: float | None
-    """None where only the most that it can be is known."""
+    """Lower bound of the speedup; None if only the upper bound is known."""
     how: str
-    """From what it was computed."""
+    """Basis of the estimate."""
 
     def __str__(self) -> str:
         if self.low is None:
@@ -45,36 +45,35 @@ class Gain:
 
 
 def at_most(share: float, how: str) -> Gain:
-    """Return what leaving out a part of the time brings, at most."""
+    """Return the maximum speedup from removing a share of the time."""
     return Gain(high=1 / (1 - min(share, 0.99)), low=None, how=how)
 
 
 @dataclass(frozen=True)
 class Cause(Coded):
-    """One thing that bounds a run."""
+    """One bottleneck of a run."""
 
     codes_file: ClassVar[str] = "diagnose_codes.json"
 
     share: float | None
-    """Part of the measured time that it explains, 0 to 1; None where the run
-    does not show it."""
+    """Share of the measured time that it explains, 0 to 1; None if unknown."""
     evidence: str
-    """What speaks for it, with numbers."""
+    """Evidence for it, with numbers."""
     change: str
-    """The one thing to try first."""
+    """The change to try first."""
     gain: Gain | None
-    """What that is predicted to bring; None where the run does not tell."""
+    """Expected speedup of the change; None if unknown."""
 
     @property
     def title(self) -> str:
-        """What it is called, with its part of the time."""
+        """Title with its share of the time."""
         if self.share is None:
             return self.kind.title
         return f"{self.kind.title}, {self.share * 100:.0f}% of the time"
 
     @property
     def weight(self) -> float:
-        """How much time it explains, for the order."""
+        """Sort weight: the share of the time that it explains."""
         if self.share is not None:
             return self.share
         return 1 - 1 / (self.gain.low or self.gain.high) if self.gain else 0.0
@@ -112,7 +111,7 @@ class Cause(Coded):
 
 
 class Diagnosis(Findings[Cause]):
-    """The bottlenecks of a run: problems first, what explains most time first."""
+    """The bottlenecks of a run: problems first, then by share of the time."""
 
     def __init__(
         self,
@@ -127,10 +126,10 @@ class Diagnosis(Findings[Cause]):
 
     @property
     def disturbances(self) -> list[Cause]:
-        """What other processes, or heat, did to the run: causes outside the run.
+        """Causes outside the run, such as other processes or throttling.
 
-        In the order of `DISTURBANCES`. Clocks that are said to be held down, and never
-        were lower, are none.
+        They are in the order of `DISTURBANCES`. Causes of less than 10 % of the time
+        are omitted, except for other processes on the GPU, whose cost is not measured.
         """
         disturbing = [
             cause

@@ -29,13 +29,13 @@ https://github.com/mlcommons/storage/blob/main/Submission_guidelines.md."""
 
 @dataclass(frozen=True)
 class PublishedClaim:
-    """One thing that a publication says, and what it can be judged by."""
+    """One claim of a publication, with the data to check it."""
 
     name: str
     about: Mapping[str, Any]
-    """Values of the fields of `PublishedRow` that its rows have."""
+    """Field values that identify its rows (`PublishedRow`)."""
     check: str
-    """Kind of claim, by the name of its check."""
+    """Name of the check for this kind of claim."""
     said: str
     """The claim, in a few words."""
     values: Mapping[str, Any]
@@ -43,7 +43,7 @@ class PublishedClaim:
     source: str
     """Title of the publication."""
     url: str | None
-    """None where the publication's address is not known."""
+    """URL of the publication; None if unknown."""
 
     def is_about(self, row: PublishedRow) -> bool:
         """Return whether a published row belongs to the claim."""
@@ -68,7 +68,7 @@ def claims_about(rows: Iterable[PublishedRow]) -> list[PublishedClaim]:
 
 
 def claim_findings(claim: PublishedClaim) -> Iterator[Finding]:
-    """Yield what is suspicious about a claim; nothing if it holds."""
+    """Yield the findings on a claim; empty if it is plausible."""
     for code, evidence in CHECKS[claim.check](claim.values):
         yield Finding(
             code, f"{claim.source}: {claim.name}", claim.said, evidence, claim.url
@@ -76,9 +76,9 @@ def claim_findings(claim: PublishedClaim) -> Iterator[Finding]:
 
 
 def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
-    """Yield what published rows leave open.
+    """Yield findings on conditions that published rows do not state.
 
-    One finding for each publisher and software: hardly anybody states everything.
+    There is one finding per publisher and software, because such gaps are common.
     """
     groups: dict[tuple[str, str | None], list[PublishedRow]] = {}
     for row in rows:
@@ -189,7 +189,7 @@ def _cache(values: Values) -> Iterator[ClaimOutcome]:
 def cache_evidence(
     data_bytes: float, host_memory_bytes: float, nnodes: int
 ) -> str | None:
-    """Return why data may come from the page cache; None if they are enough."""
+    """Return why data may come from the page cache; None if large enough."""
     memory = host_memory_bytes * nnodes
     if data_bytes >= CACHE_FACTOR * memory:
         return None
@@ -201,7 +201,7 @@ def cache_evidence(
 
 
 def times_in_words(times: float) -> str:
-    """Return how many times the memory data are: ``1.1``, or ``less than 0.01``."""
+    """Return the ratio of data to memory: ``1.1``, or ``less than 0.01``."""
     return f"{times:.2g}" if times >= 0.01 else "less than 0.01"
 
 

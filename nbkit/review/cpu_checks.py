@@ -20,11 +20,10 @@ SATURATED = 0.9
 
 
 def few_cpus(facts: Facts) -> Iterator[Cause]:
-    """Find a run that fills all CPUs that it may use, where the host has more.
+    """Yield a cause if the run fills all its CPUs although the host has more.
 
-    It was given that many: a Slurm allocation, a container's quota, the run's
-    own ``cpus=``. That bounds computing on CPUs and is nothing wrong, until images
-    come late for it or ranks take turns on a CPU.
+    The limit is set by a Slurm allocation, a container quota or the run's ``cpus=``. It
+    is a problem only if ranks wait for images or for a CPU.
     """
     allowed, demand, total = _allowed(facts), _demand(facts), facts.num_cpus
     if not allowed or demand is None or not total:
@@ -50,9 +49,9 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
 
 
 def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]:
-    """Find others on the host's CPUs that take time from this run.
+    """Yield a cause if other processes on the host's CPUs slow down this run.
 
-    Or from several jobs, of which the facts are those of one run.
+    For concurrent jobs, the facts describe all jobs as one run.
     """
     busy, own, total = facts.busy_cpus, facts.run_cpus, facts.num_cpus
     if busy is None or not own or not total:
@@ -105,9 +104,9 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
 
 
 def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
-    """Find others on the host's CPUs than jobs that were started together.
+    """Yield a cause if other processes slow down jobs that were started together.
 
-    What the jobs do to each other is what they are for: they count as one run.
+    The jobs count as one run, because their effect on each other is measured.
     """
     known = [(job.busy_cpus, job) for job in jobs if job.busy_cpus is not None]
     if len(known) < len(jobs) or not all(job.all_ranks and job.ranks for job in jobs):
@@ -123,7 +122,7 @@ def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
 
 
 def no_cpu(facts: Facts) -> Iterator[Cause]:
-    """Find a rank without a CPU where no sample says which process had it."""
+    """Yield a cause if a rank was off-CPU without a sample of the other process."""
     if (facts.config.get("nnodes") or 1) > 1:
         yield from _no_cpu_on_a_node(facts)
         return
@@ -217,17 +216,17 @@ def _at_most(by_cpus: float, queued: float | None, waits: float) -> float:
 
 
 def busy_share(facts: Facts) -> float | None:
-    """Return how busy the host's CPUs were; None if unknown."""
+    """Return the busy share of the host's CPUs; None if unknown."""
     if facts.busy_cpus is None or not facts.num_cpus:
         return None
     return min(1.0, facts.busy_cpus / facts.num_cpus)
 
 
 def filled_share(facts: Facts) -> float | None:
-    """Return how full the CPUs were that the run may use; None if unknown.
+    """Return the utilization of the CPUs that the run may use; None if unknown.
 
-    By the run itself (1 and more is all that they can do), or, at the least, by
-    everybody on the host.
+    It counts the run itself (1 or more is full utilization), or at least all processes
+    of the host.
     """
     host, total = busy_share(facts), facts.num_cpus
     allowed, demand, reach = _allowed(facts), _demand(facts), _reach(facts)

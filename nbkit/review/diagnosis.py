@@ -21,7 +21,7 @@ _BATCH_UNKNOWN = "whether the batch is too small, because the run was disturbed.
 
 
 def diagnose(run: StoredRun) -> Diagnosis:
-    """Return what bounds a run, and the one change to try first for each cause.
+    """Return the bottlenecks of a run, with the change to try first for each.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def diagnose(run: StoredRun) -> Diagnosis:
 
 
 def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
-    """Return what others than jobs that ran together did to them, on their CPUs."""
+    """Return the CPU disturbances of concurrent jobs by other processes."""
     causes = []
     for job in jobs:
         with report_corruption(job.paths.root):

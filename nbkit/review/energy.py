@@ -27,10 +27,10 @@ def joules_between(
     end: float,
     without: Sequence[_Span] = (),
 ) -> float | None:
-    """Return what all the run's GPUs used between two Unix times, in joules.
+    """Return the energy of all GPUs of the run between two Unix times, in joules.
 
-    The GPUs only: processors, memory and fans are on no counter. None where another
-    attempt began in between.
+    CPUs, memory and fans have no counter and are excluded. None if another attempt
+    began in between.
 
     References
     ----------

@@ -21,45 +21,45 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RankTimes:
-    """Where the time of one rank's measured steps went; None is unknown."""
+    """Times of one rank over its measured steps; None is unknown."""
 
     rank: int
     steps: int
-    """Of the newest attempt, where the rank itself has counted them."""
+    """From the newest attempt, if the rank recorded them."""
     total_seconds: float
     data_wait_seconds: float
     communication_seconds: float
-    """Exposed: nothing was left to compute."""
+    """Communication that is not overlapped with computation."""
     cpu_seconds: float | None = None
     """With its loading processes."""
     cpu_queue_seconds: float | None = None
-    """How long the training thread was ready and had no CPU."""
+    """Time in which the training thread was runnable but off-CPU."""
     cpus: Sequence[int] | None = None
-    """CPUs that it may use, by number."""
+    """Indices of the CPUs that it may use."""
     num_cpus: int | None = None
     """Of its host."""
     cpu_quota: float | None = None
-    """CPU time that its control groups grant, in CPUs."""
+    """CPU quota of its cgroups, in CPUs."""
     host_busy_cpus: float | None = None
-    """CPUs of its host that were busy on average, with whatever."""
+    """Average number of busy CPUs of its host, by all processes."""
     node: str | None = None
-    """Where it ran, of an engine that names its nodes."""
+    """Its node, for engines that name nodes."""
 
     def share(self, seconds: float | None) -> float | None:
-        """Return a part of the total time."""
+        """Return a time as a share of the total."""
         if seconds is None or self.total_seconds <= 0:
             return None
         return seconds / self.total_seconds
 
     @property
     def own_share(self) -> float:
-        """Part of the time in which it did not wait for the others."""
+        """Share of the time in which it did not wait for other ranks."""
         return 1 - (self.share(self.communication_seconds) or 0.0)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One run, as far as its files tell it."""
+    """The facts of one run, read from its files."""
 
     config: Line
     worker: Line
@@ -67,15 +67,15 @@ class Facts:
     steps: int
     """Measured ones."""
     images_per_second: float | None
-    """Over their time, all ranks together."""
+    """Rate over the measured steps, of all ranks."""
     ranks: Sequence[RankTimes]
-    """All of them, or rank 0 alone; empty without a measured step."""
+    """Times of all ranks, or only of rank 0; empty without a measured step."""
     all_ranks: bool
     update_share: float | None
-    """Part of the steps' time of rank 0 that updating the weights takes: a few updates
-    in which another process had the CPU do not count. None is unknown."""
+    """Share of rank 0's step time in optimizer updates, by their median, so that a few
+    updates with other load do not count. None is unknown."""
     load: Load | None
-    """None where too little was sampled, or nothing."""
+    """None if too little was sampled."""
 
     @property
     def on_gpus(self) -> bool:
@@ -99,37 +99,37 @@ class Facts:
 
     @property
     def num_cpus(self) -> int | None:
-        """CPUs of the host; None with several, which have no CPU in common."""
+        """Number of CPUs of the host; None for several hosts."""
         if (self.config.get("nnodes") or 1) > 1:
             return None
         return (self.record.get("machine") or {}).get("num_cpus")
 
     @property
     def is_inference(self) -> bool:
-        """Whether it only answers, in series of passes."""
+        """Whether it is an inference run."""
         return self.config.get("task") == "inference"
 
     @property
     def is_load(self) -> bool:
-        """Whether it reads images and trains nothing."""
+        """Whether it only loads images, without training."""
         return self.config.get("task") == "load"
 
     @property
     def least_data_wait(self) -> float:
-        """Part of the time in which every rank waited for input, at the least."""
+        """Minimum share of data wait over all ranks."""
         return self._least("data_wait_seconds")
 
     @property
     def least_communication(self) -> float:
-        """Part of the time in which every rank waited for the exchange."""
+        """Minimum share of exposed communication over all ranks."""
         return self._least("communication_seconds") if self.world_size > 1 else 0.0
 
     @property
     def lost_to_input(self) -> float:
-        """Part of the time that waiting for images cost every rank, at the least.
+        """Minimum share of time that every rank lost to waiting for images.
 
-        0 where that is all that a run is for. Where nothing is trained, ranks that
-        wait for each other wait for the images of the slowest.
+        0 for a run that only loads images. With emulated GPUs, it includes waiting for
+        other ranks, because they wait for the images of the slowest rank.
         """
         if not self.is_load:
             return self.least_data_wait
@@ -139,7 +139,7 @@ class Facts:
 
     @property
     def run_cpus(self) -> float | None:
-        """CPUs that its processes kept busy, on average."""
+        """Average number of CPUs that its processes used."""
         used = [rank.share(rank.cpu_seconds) for rank in self.ranks]
         known = [share for share in used if share is not None]
         if self.all_ranks and known and len(known) == len(used):
@@ -148,9 +148,9 @@ class Facts:
 
     @property
     def busy_cpus(self) -> float | None:
-        """CPUs of the host that were busy on average; None with several hosts.
+        """Average number of busy CPUs of the host; None for several hosts.
 
-        As sampled; of a run that is too short for that, as its first rank counted.
+        From samples, or from the first rank's counters if the run is too short.
         """
         if self.num_cpus is None:
             return None
@@ -160,7 +160,7 @@ class Facts:
 
     @property
     def queue_share(self) -> float | None:
-        """Largest part of a rank's time in which it was ready and had no CPU."""
+        """Largest share of a rank's time in which it was runnable but off-CPU."""
         shares = [rank.share(rank.cpu_queue_seconds) for rank in self.ranks]
         return max((share for share in shares if share is not None), default=None)
 
@@ -170,7 +170,7 @@ class Facts:
 
 
 def facts_of(run: StoredRun) -> Facts:
-    """Return all that the files of a run tell."""
+    """Return the facts of a run from its files."""
     steps = statistics.measured_steps(run.metrics())
     record, worker = run.record, run.worker
     series = [line for line in run.metrics("inference") if "began" in line]
@@ -197,7 +197,7 @@ def put_together(
     update_share: float | None,
     load: Load | None = None,
 ) -> Facts:
-    """Return the facts, with the times of all ranks where they have written them."""
+    """Return the facts, with the times of all ranks if they were written."""
     written: Sequence[Line] = worker.get("ranks") or []
     known = [_rank_times(rank) for rank in written if rank.get("step_time_seconds")]
     all_ranks = bool(written) and len(known) == len(written)
@@ -216,10 +216,10 @@ def put_together(
 
 
 def update_share(steps: Collection[Line]) -> float | None:
-    """Return the part of the steps' time that updating the weights takes.
+    """Return the share of the step time in optimizer updates.
 
-    The median update counts for each: one in which another process had the CPU is long.
-    None where a step does not tell: an earlier version has written it.
+    It uses the median update, because other load makes single updates long. None if a
+    step has no update time, as in runs of earlier versions.
     """
     known = (step.get("update_seconds") for step in steps)
     updates = [seconds for seconds in known if seconds is not None]

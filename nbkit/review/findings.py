@@ -25,15 +25,15 @@ Severity = Literal["error", "warning", "problem", "note", "limit"]
 
 _HEADINGS = {"error": "Errors", "warning": "Warnings", "note": "Caveats"}
 _SUBJECTS_SHOWN = 3
-"""Of one code; the findings themselves have all."""
+"""Maximum number of subjects shown per code; the findings have all."""
 
 Line = tuple[str, str, str | None]
-"""What a line of a finding is about, its text, and an address or None."""
+"""Subject, text and URL (or None) of a line of a finding."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """What one kind of finding means."""
+    """Meaning of one kind of finding."""
 
     name: str
     severity: Severity
@@ -41,14 +41,14 @@ class Code:
     why: str
     """Why it matters."""
     source: str | None
-    """Address of what says so; None for plain arithmetic."""
+    """URL of the evidence for it; None for plain arithmetic."""
     action: str = ""
-    """What to do about it; empty where that depends on the run."""
+    """What to do about it; empty if that depends on the run."""
 
 
 @functools.cache
 def codes(file_name: str = "audit_codes.json") -> dict[str, Code]:
-    """Return every kind of finding by its name."""
+    """Return every kind of finding by its code."""
     file = resources.files("nbkit.review") / file_name
     content = json.loads(file.read_text(encoding="utf-8"))
     return {name: Code(name=name, **values) for name, values in content.items()}
@@ -56,12 +56,12 @@ def codes(file_name: str = "audit_codes.json") -> dict[str, Code]:
 
 @dataclass(frozen=True)
 class Coded:
-    """What is found, by its code."""
+    """A finding with its code."""
 
     codes_file: ClassVar[str] = "audit_codes.json"
 
     code: str
-    """Short, stable name; `codes` has them all."""
+    """Short, stable name; `codes` returns all of them."""
 
     @property
     def kind(self) -> Code:
@@ -70,31 +70,31 @@ class Coded:
 
     @property
     def title(self) -> str:
-        """What it is called in a heading."""
+        """Title for headings."""
         return self.kind.title
 
     @property
     def weight(self) -> float:
-        """How much it matters among those of its severity, for the order."""
+        """Sort weight among findings of equal severity."""
         return 0.0
 
     def lines(self) -> list[Line]:
-        """Return what is said of it, in the order of a text."""
+        """Return the lines of its text, in order."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Finding(Coded):
-    """One thing that is suspicious."""
+    """One suspicious result."""
 
     subject: str
-    """The result, series, run or publication it is about."""
+    """The result, series, run or publication in question."""
     claim: str
     """What is claimed."""
     evidence: str
-    """What speaks against it, with numbers."""
+    """Evidence against the claim, with numbers."""
     url: str | None = None
-    """Where the claim is printed; None for a run of one's own."""
+    """URL of the publication with the claim; None for runs."""
 
     def lines(self) -> list[Line]:
         """Return the evidence."""
@@ -120,7 +120,7 @@ F = TypeVar("F", bound=Coded)
 
 
 class Findings(Sequence[F]):
-    """Findings, the worst first, and of one severity those that weigh most."""
+    """Findings, sorted by severity, then by weight."""
 
     def __init__(self, subject: str, findings: Iterable[F]) -> None:
         self.subject = subject
@@ -150,7 +150,7 @@ class Findings(Sequence[F]):
         return [finding for finding in self if finding.kind.severity == severity]
 
     def by_code(self) -> list[tuple[Code, list[F]]]:
-        """Return the findings by what kind they are of, the worst first."""
+        """Return the findings grouped by code, the worst first."""
         groups: dict[str, list[F]] = {}
         for finding in self:
             groups.setdefault(finding.code, []).append(finding)
@@ -196,27 +196,27 @@ class Audit(Findings[Finding]):
 
     @property
     def errors(self) -> list[Finding]:
-        """Arithmetic that cannot be."""
+        """Findings of numbers that are impossible."""
         return self.of("error")
 
     @property
     def warnings(self) -> list[Finding]:
-        """What misleads."""
+        """Findings of results that mislead."""
         return self.of("warning")
 
     @property
     def notes(self) -> list[Finding]:
-        """What a reader should know."""
+        """Findings that a reader should know."""
         return self.of("note")
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many findings there are of each code."""
+        """Number of findings by code."""
         return dict(Counter(finding.code for finding in self))
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is neither an error nor a warning."""
+        """Whether there are no errors and no warnings."""
         return not (self.errors or self.warnings)
 
     @property

@@ -21,7 +21,7 @@ reaches two thirds of it and more."""
 
 
 def gpu_causes(facts: Facts) -> Iterator[Cause]:
-    """Yield what a run's GPUs say; nothing of a run on CPUs."""
+    """Yield the bottlenecks that a run's GPUs show; empty for CPU runs."""
     yield from _one_gpu(facts)
     if facts.on_gpus and facts.ranks:
         for check in _OTHERS if facts.is_inference else _CHECKS:

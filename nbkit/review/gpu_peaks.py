@@ -19,15 +19,15 @@ from nbkit.references.gpu_names import canonical_gpu_name
 
 @dataclass(frozen=True)
 class GpuPeaks:
-    """What one GPU can do at most."""
+    """Peak rates of one GPU."""
 
     gpu_name: str
-    """In the vocabulary of `nbkit.references.gpu_names`."""
+    """GPU name as defined by `nbkit.references.gpu_names`."""
     memory_bandwidth_bytes_per_second: float
     flop_per_second: Mapping[str, float]
     """By precision, dense: ``fp32`` outside the tensor cores, the others on them."""
     source: str
-    """Title and address of the data sheet."""
+    """Title and URL of the data sheet."""
 
 
 def gpu_peaks(gpu_name: str) -> GpuPeaks | None:

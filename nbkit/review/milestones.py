@@ -44,7 +44,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TimeToTarget:
-    """What one run says; None where it did not reach the target, or does not tell."""
+    """Time of one run to its target accuracy; unknown values are None."""
 
     run_id: str
     seed: int
@@ -52,19 +52,19 @@ class TimeToTarget:
     """Top-1 accuracy, 0 to 1."""
     reached: bool
     seconds: float | None
-    """From the start of training to the end of the evaluation that reached it."""
+    """Time from the start of training to the end of the successful evaluation."""
     evaluation_seconds: float | None
     """Of these, in evaluations."""
     startup_seconds: float | None
-    """From the start of the processes to the start of training: not part of the rest,
-    nor of MLPerf's time."""
+    """Time from the start of the processes to the start of training; not part of the
+    other times, nor of MLPerf's time."""
     epochs: int | None
     images: int | None
-    """Trained with, counted as often as they were shown."""
+    """Images trained with, counting repeats."""
     joules: float | None
-    """Of all GPUs over `seconds`."""
+    """Energy of all GPUs over `seconds`."""
     watched_seconds: float
-    """How long the accuracy was watched at all: until the last evaluation."""
+    """Time from the start of training to the last evaluation."""
     best_accuracy: float
     curve: tuple[CurvePoint, ...]
     """Every evaluation."""
@@ -78,7 +78,7 @@ class TimeToTarget:
 
 
 def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
-    """Return how long a run took to its target accuracy."""
+    """Return the time of a run to its target accuracy."""
     wanted = run.config.target_accuracy if target is None else target
     if wanted is None:
         message = (
@@ -169,7 +169,7 @@ def startup_seconds(run: StoredRun) -> float | None:
 
 
 def cost(seconds: float | None, price_per_hour: float | None) -> float | None:
-    """Return what a time costs; None where one of the two is not known."""
+    """Return the cost of a duration; None if duration or price is unknown."""
     if seconds is None or price_per_hour is None:
         return None
     return price_per_hour * seconds / 3600
@@ -177,13 +177,13 @@ def cost(seconds: float | None, price_per_hour: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class RecipeTimes:
-    """What the seeds of one recipe say together."""
+    """Results of one recipe over its seeds."""
 
     recipe: str
     runs: tuple[TimeToTarget, ...]
-    """One a seed, also those that did not reach the target."""
+    """One per seed, including seeds that did not reach the target."""
     nonfinite: NonFinite | None = None
-    """Where one of its seeds stopped being finite; None if none did."""
+    """First NaN or Inf of a seed; None if all were finite."""
 
     @cached_property
     def times(self) -> Times:
@@ -203,12 +203,12 @@ class RecipeTimes:
 
     @property
     def joules(self) -> float | None:
-        """Median over the seeds that reached the target and whose counters tell."""
+        """Median energy over seeds that reached the target and have counters."""
         return median_of(self.runs, lambda run: run.joules)
 
     @property
     def evaluation_share(self) -> float | None:
-        """Part of the time that went into evaluations, over the seeds that reached."""
+        """Share of time in evaluations, over seeds that reached the target."""
         shares = [
             (part, run.seconds)
             for run in self.runs
@@ -224,8 +224,8 @@ def compare_recipes(
 ) -> Ratio | str:
     """Return the ratio of two recipes' times, or why there is no verdict.
 
-    A seed that did not reach the target has no time, and a ratio of the others' times
-    would be one of the lucky ones.
+    There is no verdict if a seed missed the target: it has no time, and a ratio of the
+    other times would be biased.
     """
     recipes = {recipe.recipe: recipe for recipe in (compared, baseline)}
     lost = {

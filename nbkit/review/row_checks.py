@@ -37,7 +37,7 @@ RowCheck = Callable[[PublishedRow], Iterator[Finding]]
 def row_findings(
     rows: Sequence[PublishedRow], beside: Sequence[PublishedRow] = ()
 ) -> Iterator[Finding]:
-    """Yield what is suspicious about published rows."""
+    """Yield the findings on published rows."""
     for row in rows:
         for check in _CHECKS:
             yield from check(row)
@@ -50,9 +50,9 @@ def row_findings(
 
 
 def has_convolutions(model: str) -> bool:
-    """Return whether a model by torchvision's or timm's name is mostly convolutions.
+    """Return whether a model (name in torchvision or timm) is mostly convolutions.
 
-    Of a family that is not known, it is not.
+    False for unknown families.
     """
     return model.startswith(_CONVOLUTIONAL)
 
@@ -70,7 +70,7 @@ def bound_finding(
     images_per_second_per_gpu: float,
     url: str | None = None,
 ) -> Finding | None:
-    """Return a finding if ResNet-50 cannot train so fast on that GPU."""
+    """Return a finding if the rate of ResNet-50 exceeds the bound of the GPU."""
     if precision == "fp32":
         return None
     kinds: tuple[tuple[str, Fusion], ...] = (
@@ -90,7 +90,7 @@ def bound_finding(
 
 
 def superlinear(points: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
-    """Return the size with the highest efficiency if that is beyond linear."""
+    """Return the size with the highest efficiency if scaling is superlinear."""
     base_size, base = min(points)
     superlinear_rows = [
         (efficiency(rate, size, base, base_size), size)

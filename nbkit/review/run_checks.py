@@ -72,7 +72,7 @@ class _Facts:
 
 
 def run_findings(run: StoredRun) -> Iterator[Finding]:
-    """Yield what is suspicious about a run."""
+    """Yield the findings on a run."""
     with report_corruption(run.paths.root):
         facts = _Facts(run)
         for check in _CHECKS:
@@ -82,7 +82,7 @@ def run_findings(run: StoredRun) -> Iterator[Finding]:
 
 
 def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
-    """Yield what is suspicious about a comparison of arms."""
+    """Yield the findings on a comparison of arms."""
     known = {arm: [_Facts(run) for run in runs] for arm, runs in arms.items() if runs}
     if not known:
         return

@@ -36,7 +36,7 @@ Seen = tuple[str, str | None, int]
 
 @dataclass
 class GpuLoad:
-    """One GPU of the run over the measured steps; None is unknown."""
+    """Load of one GPU over the measured steps; None is unknown."""
 
     uuid: str
     sm_clock_max_mhz: int | None = None
@@ -44,9 +44,9 @@ class GpuLoad:
     """Each reading."""
     sm_clock_mhz: list[int] = field(default_factory=list)
     slowed: dict[str, int] = field(default_factory=dict)
-    """Readings with each reason that holds clocks down."""
+    """Number of readings with each throttle reason."""
     told: int = 0
-    """Readings that say whether there was such a reason."""
+    """Number of readings with known throttle reasons."""
 
     @property
     def busy_share(self) -> float | None:
@@ -56,49 +56,49 @@ class GpuLoad:
 
     @property
     def idle_share(self) -> float | None:
-        """Share of the readings in which no kernel ran at all."""
+        """Share of the readings without a running kernel."""
         readings = self.utilization_percent
         return readings.count(0) / len(readings) if readings else None
 
     @property
     def clock_lost(self) -> float | None:
-        """Part of the highest clock that was missing, on average."""
+        """Average reduction of the clock, relative to the maximum clock."""
         if not self.sm_clock_mhz or not self.sm_clock_max_mhz:
             return None
         return max(0.0, 1 - fmean(self.sm_clock_mhz) / self.sm_clock_max_mhz)
 
     @property
     def slowed_share(self) -> float | None:
-        """Share of the time in which heat or the board held the clocks down."""
+        """Share of the time throttled by temperature or hardware."""
         others = [n for reason, n in self.slowed.items() if reason != _POWER_CAP]
         return max(others, default=0) / self.told if self.told else None
 
     @property
     def capped_share(self) -> float | None:
-        """Share of the time in which the power limit did."""
+        """Share of the time throttled by the power limit."""
         return self.slowed.get(_POWER_CAP, 0) / self.told if self.told else None
 
     @property
     def slowing_reasons(self) -> list[str]:
-        """What held clocks down, the most frequent first, but for the power limit."""
+        """Throttle reasons except the power limit, the most frequent first."""
         others = self.slowed.keys() - {_POWER_CAP}
         return sorted(others, key=lambda reason: (-self.slowed[reason], reason))
 
 
 @dataclass(frozen=True)
 class Load:
-    """What was sampled over the measured steps."""
+    """Samples of GPUs and CPUs over the measured steps."""
 
     seconds: float
     """Between neighbours of the samples that count."""
     busy_cpus: float | None
-    """CPUs of the host that were busy on average, with whatever."""
+    """Average number of busy CPUs of the host, by all processes."""
     run_cpus: float | None
-    """CPUs that the run's own processes kept busy; None until all of them are known."""
+    """CPUs that the run's processes used; None until all of them are known."""
     gpus: Sequence[GpuLoad]
     strangers: Sequence[float] | None
-    """Of each other process on the run's GPUs, in which share of its host's samples it
-    was seen; None where it is unknown."""
+    """Share of its host's samples with each other process on the run's GPUs; None if
+    unknown."""
 
 
 def read_load(
@@ -107,7 +107,7 @@ def read_load(
     num_cpus: int | None,
     run_pids: Collection[int],
 ) -> Load | None:
-    """Return what was sampled in some steps; None if that is too little."""
+    """Return the load in some steps; None if too little was sampled."""
     reading = _Reading(set(run_pids))
     spans = _joined(steps)
     begins = [begin for begin, _ in spans]

@@ -15,20 +15,20 @@ def usable_arms(
     not_finite: Mapping[str, NonFinite],
     compared_with: Collection[str | None] = (),
 ) -> list[str]:
-    """Return the arms that may get a verdict, a projection, or a place as fastest."""
+    """Return the arms that may get a verdict or projection, or be the fastest."""
     if any(arm in not_finite for arm in compared_with):
         return []
     return [arm for arm in arms if arm not in not_finite]
 
 
 def earliest(divergences: Iterable[NonFinite | None]) -> NonFinite | None:
-    """Return what happened at the lowest step; None if all was finite."""
+    """Return the earliest NaN or Inf; None if all values were finite."""
     seen = [divergence for divergence in divergences if divergence is not None]
     return min(seen, key=lambda divergence: divergence.step, default=None)
 
 
 def no_verdict_sentence(not_finite: Mapping[str, object]) -> str:
-    """Return the first sentence of an answer; empty if everything was finite."""
+    """Return the first sentence of an answer; empty if all arms were finite."""
     if not not_finite:
         return ""
     return f"Diverged: {', '.join(f'{arm} ({at})' for arm, at in not_finite.items())}."

@@ -83,7 +83,7 @@ class NbkitServer(ExtensionApp):
             why = f"above the maximum of {used:g} s"
         else:  # also NaN
             used = MIN_INTERVAL_SECONDS
-            why = f"below the NVML update interval of {used:g} s"
+            why = f"not at least {used:g} s, the NVML update interval"
         self.log.error(
             "NbkitServer.interval_seconds=%s is %s; %s is used. Set a number from %s "
             "to %s.",

@@ -128,7 +128,7 @@ class SamplerFeed:
         try:
             read_end, write_end = os.pipe()
         except OSError as error:
-            return f"it cannot be started: {error}"
+            return f"failed to start: {error}"
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -144,7 +144,7 @@ class SamplerFeed:
             )
         except OSError as error:
             os.close(write_end)
-            return f"it cannot be started: {error}"
+            return f"failed to start: {error}"
         except BaseException:
             os.close(write_end)
             raise
@@ -201,7 +201,7 @@ class SamplerFeed:
         return f"driver not answering: process {pid} cannot be killed"
 
     def _fail(self, reason: str, delay: float) -> None:
-        message = f"the sampler exited ({reason}); restart in {delay:g} s"
+        message = f"the sampler is not running ({reason}); restart in {delay:g} s"
         if self._is_stuck:
             message = f"the sampler hangs ({reason}); next check in {delay:g} s"
         if self._state[0] != "failed" or self._logged != reason:
@@ -213,6 +213,6 @@ class SamplerFeed:
         if (state, message) == self._state and state == "running":
             return
         if state == "running" and self._state[0] == "failed":
-            self._log.info("nbkit: the sampler runs again")
+            self._log.info("nbkit: the sampler is running again")
         self._state = (state, message)
         self._on_state(state, message)

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client import Gauge
 
 _GAUGES = {
-    "utilization_percent": ("nbkit_gpu_utilization_percent", "Busy time", 1),
+    "utilization_percent": ("nbkit_gpu_utilization_percent", "Utilization", 1),
     "memory_used_mib": ("nbkit_gpu_memory_used_bytes", "Memory in use", 2**20),
     "power_watts": ("nbkit_gpu_power_watts", "Power draw", 1),
     "temperature_celsius": ("nbkit_gpu_temperature_celsius", "Temperature", 1),

@@ -142,8 +142,8 @@ class CurveHandler(ApiHandler):
         try:
             first, last = map(float, texts)
         except ValueError:
-            message = f"first={texts[0][:20]!r}, last={texts[1][:20]!r}: not numbers."
-            self.refuse(400, f"{message} Send the steps between which to look.")
+            message = f"first={texts[0][:20]!r}, last={texts[1][:20]!r} must be numbers"
+            self.refuse(400, f"{message}. Send the x range of the curve.")
             return
         with self.refusing():
             curve = await asyncio.to_thread(_read_curve, run_id, name)
@@ -186,7 +186,7 @@ def _read_curve(run_id: str, name: str) -> StoredCurve:
             curve.read()
         if next(curve.values(), None) is not None:
             return curve
-    message = f"name={name[:80]!r}: the run has no such curve. Its page lists them."
+    message = f"name={name[:80]!r}: no such curve. The run's page lists its curves."
     raise RunNotFoundError(message)
 
 
@@ -224,8 +224,8 @@ class ResumeHandler(ApiHandler):
             except NbkitError as error:
                 raise RunError(str(error)) from error
             if state is None:
-                message = f"run {run_id} belongs to another user. Ask its owner."
-                self.refuse(403, message)
+                message = f"run {run_id} belongs to another user."
+                self.refuse(403, f"{message} Ask that user to resume it.")
             else:
                 self.reply({"run_id": run_id, "state": state}, 202)
 

@@ -250,7 +250,7 @@ def _is_gone(key: str, idle_seconds: float) -> str:
         shown, where = f"run_id={key[:80]!r}", "from the run's row in the sidebar"
     return (
         f"{shown} has no open TensorBoard. It stops after {idle_seconds:g} s without "
-        f"use, and with its server. Open it {where}."
+        f"use, or when the server stops. Open it {where}."
     )
 
 

@@ -17,7 +17,7 @@ from nbkit.statistics.summary import quartiles
 
 @dataclass(frozen=True)
 class AllReduceTiming:
-    """All-reduces of one message size, one after the other in one run."""
+    """Timing of consecutive all-reduces of one message size in one run."""
 
     world_size: int
     message_bytes: int
@@ -27,12 +27,12 @@ class AllReduceTiming:
     time_seconds_q25: float
     time_seconds_q75: float
     algorithm_bandwidth_bytes_per_second: float
-    """Of the median duration, as the next one."""
+    """Algorithm and bus bandwidth are computed from the median duration."""
     bus_bandwidth_bytes_per_second: float
 
 
 def allreduce_timing(row: Mapping[str, Any]) -> AllReduceTiming:
-    """Return what a line of raw durations says."""
+    """Return the timing computed from one record of raw durations."""
     seconds = row["times_seconds"]
     size, world_size = row["message_bytes"], row["world_size"]
     middle = median(seconds)
@@ -54,8 +54,8 @@ def bus_bandwidth_bytes_per_second(
 ) -> float:
     """Return an all-reduce's bus bandwidth by nccl-tests' definition.
 
-    The algorithm bandwidth is ``message_bytes / time_seconds``. Each rank has to send
-    and receive ``2 (n - 1) / n`` of the message, and multiplying by that factor gives
-    a number that can be held against the speed of the link whatever ``n`` is.
+    The algorithm bandwidth is ``message_bytes / time_seconds``. Each rank sends
+    and receives ``2 (n - 1) / n`` of the message. Multiplied by that factor, the
+    bandwidth can be compared with the link speed for any number of ranks ``n``.
     """
     return message_bytes / time_seconds * 2 * (world_size - 1) / world_size

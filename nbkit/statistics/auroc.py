@@ -43,29 +43,29 @@ from nbkit.statistics.student_t import student_t_quantile
 
 @dataclass(frozen=True)
 class Area:
-    """An AUROC, or a weighted sum of several of the same images, with its error."""
+    """An AUROC, or a weighted sum of AUROCs over the same images, with its error."""
 
     value: float
-    """From 0 to 1; of a difference from -1 to 1."""
+    """AUROC from 0 to 1, or a difference from -1 to 1."""
     groups: int
-    """Groups (patients) that it rests on."""
+    """Number of groups (patients)."""
     errors: Mapping[Hashable, float] = field(repr=False)
-    """By group, what it adds to the error."""
+    """Contribution of each group to the error."""
     parts: tuple[tuple[float, float], ...] = field(repr=False)
     """Variance and degrees of freedom of each area that is part of it."""
 
     @property
     def variance(self) -> float:
-        """Of the value, over draws of other groups."""
+        """Variance of the value over samples of groups."""
         return math.fsum(error * error for error in self.errors.values())
 
     @property
     def degrees_of_freedom(self) -> float | None:
-        """Of the variance; None if it is not known.
+        """Degrees of freedom of the variance; None if unknown.
 
-        Of one area as many as the smaller of both classes has groups, less one; of
-        several the harmonic mean, weighed by their variances: they share the groups, so
-        that together they know the spread no better.
+        For one area: the number of groups of the smaller class minus one. For several
+        areas: their harmonic mean, weighted by variance. Areas share their groups, so
+        combining them does not add degrees of freedom.
         """
         total = math.fsum(variance for variance, _ in self.parts)
         if not total or any(freedom < 1 for _, freedom in self.parts):
@@ -75,7 +75,7 @@ class Area:
     def interval(
         self, *, confidence: float = 0.95, between: tuple[float, float] = (0.0, 0.0)
     ) -> tuple[float, float] | None:
-        """Return the interval in which the value of other groups is expected."""
+        """Return the confidence interval of the value over samples of groups."""
         own, further = self.variance, between[0]
         freedom = self.degrees_of_freedom
         if freedom is None or own <= 0:
@@ -99,8 +99,8 @@ def area_under_roc(
 ) -> Area | None:
     """Return the area under the ROC curve of one label.
 
-    That is how often an image with the label scores higher than one without; equal
-    scores count half.
+    It is the probability that an image with the label scores higher than one without;
+    ties count as one half.
     """
     members = range(len(scores)) if groups is None else groups
     if not len(scores) == len(labels) == len(members):
@@ -140,12 +140,12 @@ def combined(areas: Sequence[Area], weights: Sequence[float] | None = None) -> A
 
     Notes
     -----
-    The mean over trainings has the spread of these too, which no single evaluation
-    knows. `Area.interval` takes its variance, the square of the trainings' standard
-    deviation over their number, as ``between``. Both are added, as for readers and
-    cases in N. A. Obuchowski and H. E. Rockette, Communications in Statistics 24
-    (1995), https://doi.org/10.1080/03610919508813243; what trainings and groups have
-    in common is in both, so that the interval is rather too wide.
+    The mean over trainings also varies between trainings, which no single evaluation
+    shows. `Area.interval` takes this variance, the squared standard deviation of the
+    trainings divided by their number, as ``between``. Both variances are added, as for
+    readers and cases in N. A. Obuchowski and H. E. Rockette, Communications in
+    Statistics 24 (1995), https://doi.org/10.1080/03610919508813243. Variance common to
+    trainings and groups is counted twice, so the interval is conservative.
     """
     shares = [1 / len(areas)] * len(areas) if weights is None else list(weights)
     errors: dict[Hashable, float] = {}

@@ -34,7 +34,7 @@ Verdict: TypeAlias = Literal[
 ]
 
 PRACTICAL_MARGIN = 0.02
-"""Differences below 2 % are not worth a verdict: the run-to-run variation that the
+"""Differences below 2 % get no verdict: 2 % is the run-to-run variation that the
 Dell EMC architecture guide (2018) reports for the same configuration."""
 
 MINIMUM_RUNS = 5
@@ -47,10 +47,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Ratio:
-    """How arm A compares with arm B, and what may be said about it."""
+    """Ratio of arm A to arm B, with confidence interval and verdict."""
 
     estimate: float
-    """Median of A's runs over median of B's."""
+    """Median of A's runs divided by the median of B's runs."""
     ci_low: float | None
     """Lower end of the Welch t interval; ``None`` with one run in an arm."""
     ci_high: float | None
@@ -63,11 +63,11 @@ class Ratio:
     sentence: str
     """The result in words, for a report."""
     conclusion: str
-    """The end of the sentence: what the verdict is, and why."""
+    """The last part of the sentence: the verdict and its reason."""
     a_runs: tuple[float, ...] = field(repr=False)
-    """One number a run: what everything here is computed from."""
+    """One value per run of arm A."""
     b_runs: tuple[float, ...] = field(repr=False)
-    """As ``a_runs``, of arm B."""
+    """One value per run of arm B."""
     seed: int = field(repr=False)
     """Seed of the bootstrap."""
     comparisons: int = 1
@@ -75,7 +75,7 @@ class Ratio:
 
     @property
     def verdict_confidence(self) -> float:
-        """Confidence level of the interval that the verdict needs beyond the margin."""
+        """Confidence level of the interval that decides the verdict; see `holm`."""
         return _shared(self.confidence, self.comparisons)
 
     @property
@@ -84,11 +84,11 @@ class Ratio:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the interval is wholly beyond the margin, or wholly within it.
+        """Whether the interval is entirely beyond or entirely within the margin.
 
-        Where it does neither, more runs can still bring a difference to light or rule
-        one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`, where
-        it `is_noise`, and for a verdict that is withheld.
+        Otherwise, more runs may still show or exclude a difference: see
+        `nbkit.statistics.runs_needed`. Always False below `MINIMUM_RUNS`, if the
+        verdict is ``withheld``, and if a difference beyond the margin `is_noise`.
         """
         interval = self._verdict_interval
         if interval is None or self.verdict == "withheld":
@@ -127,31 +127,31 @@ class Ratio:
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What a control says: one configuration, measured as if it were two arms."""
+    """Result of an A/A control: one configuration, measured as two arms."""
 
     ratio: Ratio
-    """The second time over the first."""
+    """Second measurement divided by the first."""
     noise_floor: float | None
-    """The largest difference that such arms would show by chance, or that the control
-    itself showed where that is larger; as a part (0.013 is 1.3 %), at the ratio's
-    confidence. ``None`` with one run in an arm."""
+    """Largest difference expected by chance at the ratio's confidence, or the
+    difference of the control if that is larger; 0.013 is 1.3 %. ``None`` with one run
+    in an arm."""
     shows_difference: bool
-    """Whether the same configuration differed from itself by more than the margin."""
+    """Whether the control shows a difference beyond the margin."""
     sentence: str
     """The result in words, for a report."""
 
     @property
     def in_brief(self) -> str:
-        """By how much the same configuration differed, to be said beside an answer."""
+        """The difference of the control in a short sentence."""
         return f"A/A control differs by {self.difference}."
 
     @property
     def difference(self) -> str:
-        """By how much, such as ``1.3%``."""
+        """The difference of the control, such as ``1.3%``."""
         return f"{abs(self.ratio.estimate - 1) * 100:,.1f}%"
 
     def covers(self, other: Ratio) -> bool:
-        """Return whether the control differed from itself by as much as that."""
+        """Return whether the control differs by at least as much as another ratio."""
         return abs(math.log(other.estimate)) <= abs(math.log(self.ratio.estimate))
 
 
@@ -169,12 +169,12 @@ def ratio(
     comparisons: int = 1,
     minimum_runs: int = MINIMUM_RUNS,
 ) -> Ratio:
-    """Compare two arms by one number a run.
+    """Compare two arms by one value per run.
 
     Parameters
     ----------
     a_runs, b_runs
-        One number a run, such as its images per second. Runs are separate
+        One value per run, such as its images per second. Runs are separate
         process starts, interleaved on the same machine.
     margin
         Practical margin: a verdict needs the whole interval beyond ``1 + margin``,
@@ -186,25 +186,24 @@ def ratio(
     higher_is_faster
         True for rates (images per second), False for durations.
     a_name, b_name
-        What the arms are called in the sentence.
+        Names of the arms in the sentence.
     noise_floor
-        What the study's control said. If it shows a difference where there is none,
-        the verdict is ``withheld``; and what is within it is not a difference.
+        Noise floor of the study's A/A control. If the control shows a difference, the
+        verdict is ``withheld``. A difference within the noise floor gets no verdict.
     comparisons
-        How many comparisons share the verdict's error rate; see `holm`. The interval
-        that is shown stays that of this ratio alone.
+        How many comparisons share the verdict's error rate; see `holm`. The reported
+        interval is not corrected.
     minimum_runs
         Runs per arm that a verdict needs.
 
     Returns
     -------
     Ratio
-        The interval is Welch's t on the logarithms of the runs, which holds
-        when the two arms scatter differently. The bootstrap resamples runs and takes
-        the ratio of medians; it is shown to be compared, not used for the verdict.
-        Where the ratio of medians is outside the interval, which is one of means, the
-        runs of an arm fall into groups, such as two clock rates of a GPU: the verdict
-        is ``withheld``.
+        The interval is Welch's t on the logarithms of the runs, which is valid for
+        arms with different variances. The bootstrap resamples runs and takes the ratio
+        of medians; it is a cross-check and not used for the verdict. If the ratio of
+        medians is outside the interval of the means, the runs of an arm form groups,
+        such as two clock rates of a GPU: the verdict is ``withheld``.
 
     Raises
     ------
@@ -258,16 +257,16 @@ def ratio(
 
 
 def holm(compare: Sequence[Callable[..., Ratio]]) -> list[Ratio]:
-    """Return ratios whose verdicts are true together, by Holm's step-down procedure.
+    """Return ratios with verdicts corrected by Holm's step-down procedure.
 
-    The chance of any false verdict among them is that of a single one. The strongest
-    difference has to be shown at a confidence of ``1 - 0.05 / k`` for ``k`` ratios, the
-    next at ``1 - 0.05 / (k - 1)``, and so on.
+    The probability of any false verdict among them is that of a single comparison. For
+    ``k`` ratios, the strongest difference requires a confidence of ``1 - 0.05 / k``,
+    the next ``1 - 0.05 / (k - 1)``, and so on.
 
     Parameters
     ----------
     compare
-        `ratio` with everything but ``comparisons``, of each comparison of a study.
+        For each comparison of a study, `ratio` with all arguments but ``comparisons``.
 
     References
     ----------
@@ -282,10 +281,10 @@ def holm(compare: Sequence[Callable[..., Ratio]]) -> list[Ratio]:
 
 
 def comparisons_at_once(made: Callable[[int], Sequence[Ratio]]) -> int:
-    """Return how many ``comparisons`` let verdicts be true together: see `holm`.
+    """Return the number of ``comparisons`` for which to correct verdicts: see `holm`.
 
-    `made` returns every `ratio` of a report for a number of comparisons; the control,
-    which is the noise floor and no verdict, is not among them.
+    `made` returns every `ratio` of a report for a number of comparisons. The A/A
+    control gets no verdict and is not one of them.
     """
     count = max(len(made(1)), 1)
     while True:
@@ -310,25 +309,24 @@ def noise_floor(
     Parameters
     ----------
     first_runs, second_runs
-        One number a run, as for `ratio`; the runs of both interleaved with each other
-        and with those of the study that they are the control of.
+        One value per run, as for `ratio`; the runs of both are interleaved with each
+        other and with the other runs of the study.
     margin
         Practical margin, as for `ratio`. A control whose whole interval is beyond it
-        shows a difference: something else than the configuration changed.
+        shows a difference, so something other than the configuration changed.
     confidence
         Confidence level of the interval and of the noise floor.
     name
-        What the configuration is called in the sentence.
+        Name of the configuration in the sentence.
 
     Returns
     -------
     NoiseFloor
-        The noise floor is the larger of the *critical difference*, which is the
-        half-width of the interval, ``exp(t * standard error) - 1``, and of what the
-        control itself differed by. Two such arms, if nothing distinguishes them, differ
-        by more in at most one case of twenty at a confidence of 95 %; and what one
-        configuration differs from itself by is not believed of another. Both are those
-        of the means of the logarithms, and of as many runs as the control has.
+        The noise floor is the larger of the *critical difference*, the half-width of
+        the interval (``exp(t * standard error) - 1``), and the difference of the
+        control itself. At 95 % confidence, two equal arms exceed the critical
+        difference in at most 1 of 20 cases. Both differences are those of means of
+        logarithms, and apply to arms with as many runs as the control.
 
     Raises
     ------
@@ -463,9 +461,9 @@ def noise_floors_below(
 ) -> float | None:
     """Return by how many noise floors an arm is worse than its base; 0 if it is not.
 
-    The noise floor is the critical difference of so many runs (see `noise_floor`), by
-    the scatter of these. Two runs per arm of equal quality are five noise floors apart
-    in one case of 2,500. ``None`` with one run in an arm, or without scatter.
+    The noise floor is the critical difference (see `noise_floor`) for the number and
+    scatter of these runs. With two runs per arm, equal arms are five noise floors apart
+    in 1 of 2,500 cases. ``None`` with one run in an arm, or without scatter.
     """
     interval = welch_interval(runs, base_runs, 0.95)
     if interval is None or interval[0] == interval[1]:
@@ -481,5 +479,5 @@ def efficiency(
     base_images_per_second: float,
     base_world_size: int = 1,
 ) -> float:
-    """Return the rate per device over the rate per device of a smaller size."""
+    """Return the rate per device divided by that of a smaller number of devices."""
     return (images_per_second / world_size) / (base_images_per_second / base_world_size)

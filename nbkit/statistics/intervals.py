@@ -17,7 +17,7 @@ from one seed to another."""
 def welch_interval(
     a_runs: Sequence[float], b_runs: Sequence[float], confidence: float
 ) -> tuple[float, float] | None:
-    """Return Welch's t interval of A over B, computed on logarithms.
+    """Return Welch's t interval of A / B, computed on logarithms.
 
     ``None`` with one run in an arm.
 

@@ -20,33 +20,33 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True)
 class LatencyTiming:
-    """Forward passes of one batch size, one after the other in one run."""
+    """Timing of consecutive forward passes of one batch size in one run."""
 
     batch_size: int
     passes: int
-    """Timed one by one."""
+    """Number of individually timed passes."""
     p50_seconds: float
     p95_seconds: float | None
-    """None with fewer than 20 passes, of which 5 % are not even one."""
+    """None with fewer than 20 passes."""
     p99_seconds: float | None
     """None with fewer than 100 passes."""
     images_per_second: float
     throughput: str
-    """How the rate was measured: ``passes in a row``, for which no process waits one by
-    one, or ``batch / mean latency``."""
+    """How the rate was measured: ``passes in a row`` (no synchronization between
+    passes) or ``batch / mean latency``."""
     peak_memory_bytes: int | None
-    """Allocated on the GPU for this batch size, or resident so far on a CPU."""
+    """Peak GPU allocation at this batch size; on CPUs, peak RSS so far."""
     began: float
     """Unix time at which the passes of the rate began."""
     ended: float
     images: int
-    """Of the passes of the rate."""
+    """Images in the passes of the rate."""
 
 
 def latency_timings(rows: Iterable[Mapping[str, Any]]) -> dict[int, LatencyTiming]:
-    """Return what a run's lines of latencies say, by batch size.
+    """Return a run's latencies by batch size.
 
-    A batch size of many passes has several rows, each with a part of them.
+    The passes of one batch size may be split over several rows.
     """
     parts: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -57,8 +57,8 @@ def latency_timings(rows: Iterable[Mapping[str, Any]]) -> dict[int, LatencyTimin
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """Return a percentile, by linear interpolation (numpy's default).
 
-    None where the values are too few to have one beyond it: of 50 values no one
-    knows the 99th percentile.
+    None if too few values are above it: 50 values do not determine the 99th
+    percentile.
     """
     require_finite("values", values)
     if percent > 50 and len(values) * (100 - percent) < 100:

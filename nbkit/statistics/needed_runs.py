@@ -37,22 +37,22 @@ than 0.002."""
 
 @dataclass(frozen=True)
 class RunsNeeded:
-    """How many runs settle whether two arms differ."""
+    """Number of runs needed for a verdict on two arms."""
 
     runs: int | None
-    """Runs an arm in all, those there are included; ``None`` where it is not known, and
-    where it is more than ``largest``."""
+    """Total runs per arm, including the existing ones; ``None`` if unknown or more than
+    ``largest``."""
     more: int | None
-    """Runs still to be made, both arms together; 0 if the matter is settled."""
+    """Additional runs of both arms together; 0 if the verdict is settled."""
     seconds: float | None
-    """What those take, one after the other; ``None`` where it is not known."""
+    """Duration of the additional runs in sequence; ``None`` if unknown."""
     n_a: int
     n_b: int
     power: float
     confidence: float
     margin: float
     largest: int
-    """Where the search ended: beyond it the answer is "more than"."""
+    """Maximum number of runs per arm that was considered."""
     sentence: str
     """The result in words, for a report."""
 
@@ -68,31 +68,31 @@ def runs_needed(
     seconds_per_run: float | None = None,
     noise_floor: NoiseFloor | None = None,
 ) -> RunsNeeded:
-    """Return how many runs an arm settle whether two arms differ.
+    """Return how many runs per arm are needed for a verdict on two arms.
 
     Parameters
     ----------
     a_runs, b_runs
-        One number a run, as for `nbkit.statistics.ratio`: what was measured so far.
+        One value per finished run, as for `nbkit.statistics.ratio`.
     margin, confidence
-        Of the verdict that is planned for.
+        Practical margin and confidence level of the verdict.
     power
-        Probability that the matter is settled with that many runs.
+        Probability of a verdict with that many runs.
     largest
-        Maximum of runs an arm: above it the answer is "more than".
+        Maximum number of runs per arm; above it, the result is "more than".
     seconds_per_run
         How long one run of either arm takes, in seconds.
     noise_floor
-        As for `nbkit.statistics.ratio`: of a difference within it, it is not known how
-        many runs settle it, because that depends on the control.
+        As for `nbkit.statistics.ratio`. For a difference within the noise floor, the
+        number is unknown, because it depends on the control.
 
     Returns
     -------
     RunsNeeded
-        At least `MINIMUM_RUNS` an arm. The number of runs is to be fixed with it, at
-        the latest with `MINIMUM_RUNS` an arm, and kept: to look after every run and
-        stop at the first verdict calls chance a difference more often than the
-        confidence says.
+        At least `MINIMUM_RUNS` per arm. Fix the number of runs in advance, at the
+        latest after `MINIMUM_RUNS` per arm: checking after every run and stopping at
+        the first verdict finds false differences more often than the confidence level
+        allows.
 
     Raises
     ------
@@ -101,9 +101,9 @@ def runs_needed(
 
     Notes
     -----
-    On logarithms the runs of both arms are taken as normal with one common variance,
-    of which the first runs tell with ``n_a + n_b - 2`` degrees of freedom. Final means
-    are those of the runs so far and of future ones together.
+    The logarithms of the runs are assumed to be normal with a common variance, which
+    the first runs estimate with ``n_a + n_b - 2`` degrees of freedom. Final means
+    include both the finished and the future runs.
 
     References
     ----------

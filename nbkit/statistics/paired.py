@@ -24,24 +24,24 @@ stricter (0.76 points): https://docs.mlcommons.org/inference/benchmarks/"""
 
 @dataclass(frozen=True)
 class PairedAccuracy:
-    """How often model A is right where model B is, on the same images."""
+    """Accuracy of models A and B on the same images, and its difference."""
 
     images: int
     a_accuracy: float
     b_accuracy: float
     only_a: int
-    """Images on which A alone is right."""
+    """Images that only A classifies correctly."""
     only_b: int
-    """Images on which B alone is right."""
+    """Images that only B classifies correctly."""
     difference: float
-    """A's accuracy less B's; -0.02 is two points lower."""
+    """A's accuracy minus B's; -0.02 is two percentage points lower."""
     ci_low: float
     ci_high: float
     p_value: float
-    """Of McNemar's exact test that both are right equally often."""
+    """p-value of McNemar's exact test for equal accuracy."""
     verdict: AccuracyVerdict
-    """Of A: ``kept`` if the whole interval is above -margin, ``lost`` if it is below,
-    ``lower`` if it is below 0 by an unknown amount."""
+    """``kept`` if the whole interval is above -margin, ``lost`` if all of it is below
+    -margin, ``lower`` if all of it is below 0 but not below -margin."""
     confidence: float
     margin: float
 
@@ -53,27 +53,27 @@ def paired_accuracy(
     margin: float = ACCURACY_MARGIN,
     confidence: float = 0.95,
 ) -> PairedAccuracy:
-    """Compare two models by the images on which one of them alone is right.
+    """Compare two models by the images that only one classifies correctly.
 
     Parameters
     ----------
     a_correct, b_correct
-        Whether each model is right, image by image in the same order.
+        Whether each image is classified correctly, in the same order for both.
     margin
-        Loss of accuracy below which A is said to have kept it.
+        Largest loss of accuracy that counts as kept, as a fraction of all images.
     confidence
-        Of the interval of the difference.
+        Confidence level of the interval of the difference.
 
     Returns
     -------
     PairedAccuracy
-        The interval is Wald's with one image added to each way of disagreeing, which
-        has a width where the models agree on every image.
+        The interval is the adjusted Wald interval (one image is added to each kind of
+        disagreement), which has a positive width even if the models always agree.
 
     Raises
     ------
     NotEnoughDataError
-        If there is no image, or not as many of each.
+        If there is no image, or the numbers of images differ.
 
     References
     ----------
@@ -113,10 +113,10 @@ def paired_accuracy(
 
 
 def images_needed(margin: float = ACCURACY_MARGIN, *, confidence: float = 0.95) -> int:
-    """Return the fewest images of which ``kept`` can be said at all.
+    """Return the minimum number of images for the verdict ``kept``.
 
-    So many do if both models are right on the same images; with every image on which
-    one alone is right it takes more.
+    It is enough if both models are right on the same images; every disagreement
+    increases it.
     """
     z = statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
     return max(1, math.floor(z * math.sqrt(2) / margin) - 1)
@@ -127,7 +127,8 @@ def share_interval(
 ) -> tuple[float, float]:
     """Return the interval of a share of images, such as an accuracy or agreement.
 
-    Wilson's interval, from 0 to 1, which has a width at both ends too.
+    Wilson's interval, which stays within 0 and 1 and has a positive width even for
+    shares of 0 and 1.
 
     References
     ----------

@@ -15,14 +15,14 @@ RATE_STATISTIC = (
 RATE_INTERVAL = "95% CI, Student's t on the logarithm of each run's rate"
 
 UNKNOWN = "–"
-"""What an unknown quantity looks like: never 0, never a guess."""
+"""Text for an unknown quantity."""
 
 
 def figures(value: float | None) -> str:
-    """Return a number in four figures: ``12,345``, ``0.6931`` or ``1.5e-5``.
+    """Return a number, such as ``12,345``, ``0.6931`` or ``1.5e-5``.
 
-    Charts, tables and the sidebar have the same rule: ``view_numbers.js``,
-    ``units.ts``.
+    It has four significant figures, or all integer digits of a number below 1e7.
+    Charts, tables and the sidebar use the same rule: ``view_numbers.js``, ``units.ts``.
     """
     if value is None:
         return UNKNOWN
@@ -49,7 +49,7 @@ def percent(part: float | None) -> str:
 
 
 def gigabytes(size_bytes: float) -> str:
-    """Return a number of gigabytes (1e9) in three figures, without the unit."""
+    """Return gigabytes (1e9) in three significant figures, without the unit."""
     return f"{size_bytes / 1e9:.3g}"
 
 
@@ -59,7 +59,7 @@ def size(size_bytes: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in three figures, such as ``34.9 min`` or ``5.20 h``."""
+    """Return a time in three significant figures, such as ``34.9 min``."""
     if seconds is None:
         return UNKNOWN
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
@@ -71,7 +71,7 @@ def duration(seconds: float | None) -> str:
 def elapsed(seconds: float | None) -> str:
     """Return a time in its two largest units, such as ``2 min 42 s`` or ``3 h``.
 
-    The page of a run has the same rule: ``view_numbers.js``.
+    The page of a run uses the same rule: ``view_numbers.js``.
     """
     if seconds is None:
         return UNKNOWN
@@ -103,7 +103,7 @@ def energy(joules: float | None) -> str:
 
 
 def price(amount: float | None, currency: str) -> str:
-    """Return what something costs, such as ``18.60 USD``; small sums in two figures."""
+    """Return a price, such as ``18.60 USD``; small sums in two significant figures."""
     if amount is None:
         return UNKNOWN
     small = amount and abs(amount) < 0.1
@@ -116,7 +116,7 @@ def _three_figures(value: float) -> str:
 
 
 def size_label(world_size: int, nnodes: int) -> str:
-    """Return a size in a few letters: ``8``, or ``2 x 8`` of several nodes."""
+    """Return a short label of a size: ``8``, or ``2 x 8`` for several nodes."""
     return f"{world_size}" if nnodes == 1 else f"{nnodes} x {world_size // nnodes}"
 
 

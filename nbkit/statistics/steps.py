@@ -11,19 +11,19 @@ BURST_MARGIN = 0.05
 
 
 def measured_steps(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the steps that count: those after the warm-up, which may be none.
+    """Return the measured steps: those after the warm-up; may be empty.
 
-    A recorded step is never partial: loaders drop the remainder of an epoch and count
-    what they dropped.
+    Recorded steps are complete batches: loaders drop the incomplete last batch of an
+    epoch and count the dropped images.
     """
     return [row for row in rows if row["kind"] == "step" and not row["warmup"]]
 
 
 def images_per_second(steps: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the rate of a run: images over the time of these steps.
+    """Return the rate of a run: images / time of these steps.
 
-    A step lasts from the end of the one before, data wait included, so that a stall
-    counts with its length. ``None`` without a step.
+    A step begins at the end of the previous one, so its time includes data wait and
+    stalls. ``None`` without a step.
     """
     return share(
         [step["images"] for step in steps],
@@ -32,10 +32,10 @@ def images_per_second(steps: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def step_images_per_second(steps: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the rate of each step: its images over its whole duration.
+    """Return the rate of each step: its images / its whole duration.
 
-    Their median is no rate of the run: loading processes deliver in bursts, and most
-    steps find their batch waiting.
+    Their median is not the rate of the run: loader processes deliver in bursts, so most
+    steps find their batch ready.
     """
     return [step["images"] / step["step_time_seconds"] for step in steps]
 
@@ -43,7 +43,7 @@ def step_images_per_second(steps: Sequence[Mapping[str, Any]]) -> list[float]:
 def bursts_in_words(
     rate: float | None, median_step: float | None, longest_step_seconds: float | None
 ) -> str | None:
-    """Return that steps come in bursts; None where the median step tells the rate."""
+    """Return a note on bursts; None if the median step matches the run's rate."""
     if not rate or median_step is None or longest_step_seconds is None:
         return None
     if abs(median_step / rate - 1) <= BURST_MARGIN:
@@ -58,8 +58,8 @@ def bursts_in_words(
 def share(parts: Sequence[float], totals: Sequence[float]) -> float | None:
     """Return the part of the total time spent in something, between 0 and 1.
 
-    Sums are divided, not per-step shares averaged: a rare long stall counts with its
-    length. ``None`` when no time was measured at all.
+    It is the ratio of the sums, not the mean of per-step shares, so a rare long stall
+    counts fully. ``None`` if no time was measured.
     """
     total = math.fsum(totals)
     return math.fsum(parts) / total if total > 0 else None
@@ -68,14 +68,13 @@ def share(parts: Sequence[float], totals: Sequence[float]) -> float | None:
 def accelerator_utilization(
     steps: Sequence[Mapping[str, Any]], emulated_step_seconds: float
 ) -> float | None:
-    """Return the share of the time in which the accelerators would have computed.
+    """Return the share of time in which emulated accelerators compute.
 
-    The time to compute is that of all steps but the first, which has nothing to be
-    fetched in the background; the rest of the time they waited for data or for each
-    other. MLPerf Storage asks for 0.90 with ResNet-50.
+    The first step is excluded, because its batch cannot be prefetched; all other steps,
+    including warm-up, count. In the rest of the time, accelerators wait for data or for
+    each other. MLPerf Storage requires 0.90 with ResNet-50.
 
-    Of every step of a run of ``task="load"``, warm-up included; None with fewer than
-    two, or nothing emulated.
+    None with fewer than two steps, or if the run (``task="load"``) emulates no GPU.
 
     References
     ----------

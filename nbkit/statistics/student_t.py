@@ -9,16 +9,16 @@ from nbkit.errors import NotEnoughDataError
 
 
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
-    """Return the value that Student's t stays below with a given probability.
+    """Return the quantile of Student's t for a probability.
 
-    The degrees of freedom need not be whole (Welch).
+    The degrees of freedom may be fractional (Welch).
 
     Notes
     -----
     ``P(|T| > t) = I_x(v / 2, 1 / 2)`` with ``x = v / (v + t^2)``, where ``I`` is the
-    regularised incomplete beta function. It falls with ``t``, less and less steeply, so
-    Newton's steps from below cannot pass the answer. They start from the normal
-    quantile and the first term of Fisher and Cornish's expansion.
+    regularised incomplete beta function. It decreases with ``t`` and is convex,
+    so Newton's method from below does not overshoot. It starts from the normal quantile
+    and the first term of the Cornish-Fisher expansion.
 
     References
     ----------

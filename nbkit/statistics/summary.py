@@ -15,15 +15,15 @@ from nbkit.statistics.student_t import student_t_quantile
 T = TypeVar("T")
 
 _SMALLEST_GAP = math.log1p(0.02)
-"""Groups that are nearer to each other are within the practical margin."""
+"""Smallest relative gap between two groups: the practical margin."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a set of measurements says: never a number without its n and spread."""
+    """Summary of a set of measurements: median, spread, interval and n."""
 
     n: int
-    """How many values."""
+    """Number of values."""
     median: float
     q25: float
     """Lower quartile."""
@@ -34,15 +34,15 @@ class Summary:
     minimum: float
     maximum: float
     ci_low: float | None
-    """Lower end of the interval; ``None`` where no interval can be given."""
+    """Lower end of the interval; ``None`` without one."""
     ci_high: float | None
-    """Upper end of the interval; ``None`` where no interval can be given."""
+    """Upper end of the interval; ``None`` without one."""
     confidence: float
     """Confidence level of the interval, such as 0.95."""
 
     @property
     def relative_scatter(self) -> float | None:
-        """Standard deviation as a part of the value; ``None`` without an interval."""
+        """Relative standard deviation; ``None`` without an interval."""
         if self.ci_low is None or self.ci_high is None:
             return None
         quantile = student_t_quantile(0.5 + self.confidence / 2, self.n - 1)
@@ -53,30 +53,30 @@ class Summary:
 def summarise(
     values: Sequence[float], *, confidence: float = 0.95, independent: bool = True
 ) -> Summary:
-    """Describe a set of measurements.
+    """Summarise a set of measurements.
 
     Parameters
     ----------
     values
-        One value a run; or, with ``independent=False``, one value a
-        step of a single run.
+        One value per run; or, with ``independent=False``, one value per step of a
+        single run.
     confidence
         Confidence level of the interval.
     independent
-        Whether the values come from separate process starts. Steps of one process
-        do not, and get no interval.
+        Whether the values come from separate process starts. If not, such as for the
+        steps of one process, there is no interval.
 
     Returns
     -------
     Summary
-        The interval is Student's t on the logarithms (rates and times are positive
-        and their errors multiply), for the typical run. It is ``None`` for a single
-        value, for dependent values, and where a value is not positive.
+        The interval is Student's t on the logarithms (rates and times are positive,
+        with multiplicative errors). It is ``None`` for a single value, for dependent
+        values, and if a value is not positive.
 
     Raises
     ------
     NotEnoughDataError
-        If there is no value, or one is not a finite number.
+        If there is no value, or a value is not a finite number.
     """
     require_finite("values", values)
     low, high = quartiles(values)
@@ -98,11 +98,11 @@ def summarise(
 
 
 def has_groups(values: Sequence[float]) -> bool:
-    """Return whether runs fall into two groups, as with two clock rates of a GPU.
+    """Return whether runs form two groups, such as at two clock rates of a GPU.
 
-    The largest gap between neighbours is more than ``1/2 + 1.75/n`` of the range of the
-    logarithms, and more than the practical margin. Of lognormal runs that happens in
-    1 % of all cases at most; with three runs it cannot be told, and never happens.
+    True if the largest gap between neighbours is more than ``1/2 + 1.75/n`` of the
+    range of the logarithms, and more than the practical margin. For lognormal runs,
+    this happens in at most 1 % of cases; for three runs or fewer, never.
     """
     logs = sorted(map(math.log, values))
     if len(logs) < 2:
@@ -122,7 +122,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def median_of(items: Iterable[T], value: Callable[[T], float | None]) -> float | None:
-    """Return the median over the items that know a value; None if none does."""
+    """Return the median of the known values; None if all are unknown."""
     numbers = [number for item in items if (number := value(item)) is not None]
     return statistics.median(numbers) if numbers else None
 

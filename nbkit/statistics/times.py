@@ -19,12 +19,12 @@ _FEWEST_OLYMPIC = 3
 
 @dataclass(frozen=True)
 class Times:
-    """How long it took, over runs; None where too few runs came to the event."""
+    """Times to an event over runs; None if too few runs reached it."""
 
     n: int
-    """Runs, those that did not come to the event among them."""
+    """Number of runs, including those that did not reach the event."""
     reached: int
-    """Runs that did."""
+    """Number of runs that reached the event."""
     median: float | None
     q25: float | None
     """Lower quartile."""
@@ -32,12 +32,12 @@ class Times:
     """Upper quartile."""
     fastest: float | None
     slowest: float | None
-    """Of all runs; None if one did not come to the event."""
+    """Slowest run; None if a run did not reach the event."""
     ci_low: float | None
-    """Lower end of the interval of the typical run; None with a single run, and where
-    one did not come to the event."""
+    """Lower end of the interval; None with a single run, or if a run did not reach the
+    event."""
     ci_high: float | None
-    """Upper end of that interval."""
+    """Upper end of the interval."""
     olympic_mean: float | None
     """MLPerf's statistic, see `olympic_mean`."""
     confidence: float
@@ -46,15 +46,16 @@ class Times:
 def summarise_times(
     times: Sequence[float], not_reached: int = 0, *, confidence: float = 0.95
 ) -> Times:
-    """Describe times to an event.
+    """Summarise times to an event.
 
     Parameters
     ----------
     times
-        One number a run that came to it, each a separate process start. Where one is
-        zero, as complete epochs may be, there is no interval.
+        One value per run that reached the event; runs are separate process starts. If a
+        value is zero, such as of complete epochs, there is no interval.
     not_reached
-        Runs that ended before it, after no less time.
+        Number of runs that ended without reaching it; they count as slower than all
+        others.
     confidence
         Confidence level of the interval, which is that of
         `nbkit.statistics.summarise`.
@@ -87,10 +88,10 @@ def summarise_times(
 
 
 def olympic_mean(times: Sequence[float], not_reached: int = 0) -> float | None:
-    """Return the mean without the fastest and the slowest run, as MLPerf scores.
+    """Return the mean without the fastest and the slowest run, as in MLPerf.
 
-    None with fewer than three runs, or with more than one that did not come to it: one
-    may be the slowest that is left out. MLPerf asks for five runs of ResNet-50.
+    None with fewer than three runs, or if more than one run did not reach the event;
+    one such run counts as the slowest. MLPerf requires five runs of ResNet-50.
 
     References
     ----------

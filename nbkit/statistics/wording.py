@@ -12,8 +12,8 @@ def interval_in_words(
 ) -> str:
     """Return an interval such as ``[0.981, 1.043]``.
 
-    Of an interval whose ends are more than a hundred times apart only that: two runs
-    that differ widely have one of millions, and its figures mean nothing.
+    If the ends differ by more than a factor of 100, the text only says so: the interval
+    of two very different runs can span millions.
     """
     if high > _WIDEST * low:
         return f"wider than {_WIDEST:g}-fold"
@@ -41,7 +41,7 @@ def size_in_words(size_bytes: float) -> str:
 
 
 def duration_in_words(seconds: float) -> str:
-    """Return a time to wait: ``40 seconds``, ``12 minutes`` or ``3.5 hours``."""
+    """Return a duration: ``40 seconds``, ``12 minutes`` or ``3.5 hours``."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     if seconds < 90 * 60:

@@ -46,7 +46,7 @@ _PIECE_BYTES = 1 << 20
 _MOST_SCANNED_BYTES = 1 << 20
 """Of one file: no source is longer, and of a log the beginning has to do."""
 _MOST_NAMED = 10
-_ODD = "a link, not a regular file, or a name with control characters or not UTF-8"
+_ODD = "a link or special file, or a name with control characters or invalid UTF-8"
 
 
 class _Part(BaseModel):
@@ -182,13 +182,13 @@ def export(
     except OSError as error:
         message = (
             f"{target} cannot be written ({error.strerror or error}). Use an existing "
-            "folder that you may write, on a disk with free space."
+            "writable folder on a disk with free space."
         )
         raise StoreError(message) from error
     _warn_of_secrets(kept)
     if odd := [file for file in left_out if file.why == _ODD]:
         message = (
-            f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
+            f"the bundle omits {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
             "all. To include such files, copy them as regular files with valid names."
         )
         warnings.warn(message, stacklevel=2)

@@ -87,7 +87,7 @@ def import_bundle(
     path
         File written by `nbkit.export`.
     large
-        Allow more than 50 times its size unpacked, if that is above 1 GiB.
+        Allow content of more than 1 GiB and more than 50 times the file's size.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def import_bundle(
     ------
     StoreError
         If the file is not a bundle, is damaged, would write outside of its runs, does
-        not fit on the disk, or is large; nothing was written then.
+        not fit on the disk, or requires ``large=True``; nothing is written then.
     RunError
         If the store has a different run or study of that id.
 
@@ -166,8 +166,8 @@ def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
     if different is None:
         return False
     message = (
-        f"{root.name} already exists in the store with other content ({different}). "
-        f"Move or remove {root}, and import again."
+        f"{root.name} already exists in the store with different content "
+        f"({different}). Move or remove {root}, and import again."
     )
     raise RunError(message)
 
@@ -368,9 +368,9 @@ def _check_room(
     # The store may not be there yet.
     there = next(path for path in (runs, *runs.parents) if path.is_dir())
     disk = shutil.disk_usage(there)
-    unpacked = f"it unpacks to {needed:,} bytes, and"
+    unpacked = f"it unpacks to {needed:,} bytes, but"
     if needed > disk.free:
-        what = f"{unpacked} {disk.free:,} are free"
+        what = f"{unpacked} only {disk.free:,} are free"
         remedy = "Free some space, or set NBKIT_HOME to a folder on another disk"
         raise _refused(source, what, remedy)
     if large:

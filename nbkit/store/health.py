@@ -45,7 +45,7 @@ def checks() -> Iterator[CheckResult]:
     yield _place(store, nearest == store)
     space = shutil.disk_usage(nearest)
     found = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
-    remedy = f"checkpoints may take {_LEAST_FREE_BYTES / 2**30:.0f} GiB; free some, "
+    remedy = f"checkpoints may take {_LEAST_FREE_BYTES / 2**30:.0f} GiB; free space, "
     yield check("Space", space.free >= _LEAST_FREE_BYTES, found, remedy + _MOVE)
     yield _writing(store, nearest)
 
@@ -70,7 +70,7 @@ def _try(folder: Path) -> str | None:
     try:
         once = folder / "once.json"
         if not write_json_once(once, {}) or write_json_once(once, {}):
-            return "an existing file can be created again"
+            return "a second exclusive creation of a file does not fail"
     except StoreError:
         return "no hard links, which are required to stop a run"
     return None if _locks(folder / "lock") else "it has no file locks (flock)"

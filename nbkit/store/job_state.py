@@ -58,7 +58,7 @@ _OLD_SECONDS = 60.0
 
 _REASONS = {
     "BeginTime": "begin time in the future (after a requeue)",
-    "Dependency": "waits for the end of another job",
+    "Dependency": "waiting for another job to end",
     "DependencyNeverSatisfied": "never starts, because a job that it depends on "
     "failed; stop the run",
     "JobHeldUser": "held by a user; run scontrol release",
@@ -235,7 +235,7 @@ def _queue(paths: RunPaths, submission: Line, attempt: Line, job: Job | None) ->
         slurm = "Slurm: unknown, another user's job"
     else:
         why = why_unknown(submission["job"].get("cluster"))
-        slurm = f"Slurm: unknown, {why}" if why else "Slurm: unknown yet"
+        slurm = f"Slurm: unknown, {why}" if why else "Slurm: not known yet"
     queue = attempt.get("queue") or {}
     reason = "; ".join(filter(None, (queue.get("reason"), slurm)))
     return {
@@ -297,8 +297,8 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
     if not job.nodes:
         return f"the supervisor did not start, and {log} does not exist"
     return (
-        f"{job.nodes} wrote no {log}: the store must be on a shared file system; set "
-        "NBKIT_HOME to a folder on one"
+        f"{job.nodes} did not write {log}: the store must be on a file system shared "
+        "with the compute nodes; set NBKIT_HOME to a folder on a shared file system"
     )
 
 

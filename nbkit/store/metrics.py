@@ -187,10 +187,10 @@ def to_json_line(values: dict[str, Any]) -> str:
 
 def store_error(path: Path, error: OSError, instead: str | None = None) -> StoreError:
     """Return the error that says what to do about a file that cannot be written."""
-    another = f"{instead or 'set NBKIT_HOME to a folder'} that you can write"
+    another = f"{instead or 'set NBKIT_HOME to a folder'} that you can write to"
     remedies = {
-        errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
-        errno.EDQUOT: "your quota is exceeded: free some space, or set NBKIT_HOME",
+        errno.ENOSPC: "the disk is full: free some space, or change NBKIT_HOME",
+        errno.EDQUOT: "your quota is exceeded: free some space, or change NBKIT_HOME",
         errno.ENOENT: "the run folder was removed: do not remove it while the run is "
         "active",
         errno.EBADF: "the code of the run closed the file: do not call os.closerange",

@@ -26,17 +26,17 @@ class NonFinite:
 
     Running statistics of batch normalization count as weights.
 
-    A loss scale that is being lowered is not that: GradScaler skips such a step, and
-    the weights stay as they were.
+    Steps that GradScaler skips while it lowers the loss scale do not count: they leave
+    the weights unchanged.
     """
 
     what: Literal["loss", "gradients", "weights", "evaluation loss"]
     step: int
-    """Step at which it was seen, counted from 1. A loss may follow from weights that
-    the update of the step before has broken."""
+    """Step at which it was detected, counted from 1. The cause of a non-finite loss may
+    be the weight update of the step before."""
     after_step: int | None = None
-    """Last step at which everything was seen to be finite, where that is not the one
-    before ``step``; None if ``step`` is exact."""
+    """Last step at which everything was known to be finite, if it is not the one before
+    ``step``; None if ``step`` is exact."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any] | None) -> Self | None:

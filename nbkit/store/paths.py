@@ -73,10 +73,7 @@ def store_folder() -> Path:
             return _absolute(home)
         return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
     except RuntimeError as error:
-        message = (
-            "This user has no home folder. Set NBKIT_HOME to a folder that you may "
-            "write."
-        )
+        message = "This user has no home folder. Set NBKIT_HOME to a writable folder."
         raise StoreError(message) from error
 
 
@@ -134,11 +131,11 @@ class RunPaths:
     config = _At("config.json")
     """What was asked for."""
     submission = _At("submission.json")
-    """Who asked, from where, and what happens when the asker ends."""
+    """Time and process of the launch, and what happens when this process exits."""
     job_script = _At("job.sbatch")
-    """What Slurm was given; only of a Slurm job."""
+    """Script given to sbatch; only for Slurm jobs."""
     stop = _At("stop.json")
-    """The request to stop; it exists once a user has asked."""
+    """Stop request; it exists only after a request."""
     record = _At("record.json")
     """State, cause, machine, environment and raw counts."""
     events = _At("events.jsonl")
@@ -146,17 +143,17 @@ class RunPaths:
     metrics = _At("metrics.jsonl")
     """Steps, evaluations and checkpoints."""
     worker = _At("worker.json")
-    """What only a torch process knows."""
+    """Values from the ranks, written by rank 0."""
     manifest = _At("manifest.jsonl")
     """The images of the run, for every loader; none for synthetic data."""
     predictions = _At("predictions.csv")
-    """What the model said of each evaluation image; none for synthetic data."""
+    """Prediction for each evaluation image; none for synthetic data."""
     checkpoints = _At("checkpoints")
     """The folder of checkpoints."""
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is a complete checkpoint, by its own name, to continue from."""
+        """Whether there is a complete checkpoint to resume from."""
         files = self.checkpoints.glob("*step_*/complete.json")
         names = (file.parent.name.removesuffix(".old").lstrip(".") for file in files)
         return any(name.removeprefix("step_").isdecimal() for name in names)
@@ -166,23 +163,23 @@ class RunPaths:
     profile = _At("profile", "rank0.json.gz")
     """The trace of a few steps of rank 0, for Perfetto; only with profile=True."""
     operators = _At("profile", "operators.json")
-    """What took longest in the trace; written after it."""
+    """Slowest operators of the trace; written after it."""
     code = _At("code")
     """The folder that keeps what ran."""
     entry = _At("code", "entry.json")
-    """What the ranks execute if it is not a built-in task."""
+    """Function or script that the ranks execute; none for built-in tasks."""
     entry_pickle = _At("code", "entry.pkl")
     """A function and its arguments."""
     private = _At("code", "private.json")
     """A script's arguments and the environment, for the run's owner alone."""
     source = _At("code", "source")
-    """The folder of cells, local modules or the script, as they were."""
+    """Folder of the cells, local modules or script as of the launch."""
     imported = _At("imported.json")
-    """From which bundle the run came, and when; only if it was imported."""
+    """Source bundle and time of the import; only if the run was imported."""
     logs = _At("logs")
     """The folder of attempts' logs."""
     reserve = _At(".reserve")
-    """Blank bytes, given up so that a full disk still takes the last record."""
+    """Reserved space, freed so that the final record fits on a full disk."""
     system_folder = _At("system")
     """Where every host's samples are."""
 
@@ -195,7 +192,7 @@ class RunPaths:
         return regular_files(self.system_folder, ".jsonl")
 
     def job_log(self, job_id: str) -> Path:
-        """Return what a Slurm job printed."""
+        """Return the file with the output of a Slurm job."""
         return self.logs / f"slurm-{job_id}.log"
 
     def attempt(self, number: int) -> Path:
@@ -207,19 +204,19 @@ class RunPaths:
         return self.attempt(number) / "supervisor.log"
 
     def resumer(self, number: int) -> Path:
-        """Return the file that says who resumes the run by an attempt."""
+        """Return the file that names the process that resumes the run in an attempt."""
         return self.attempt(number) / "resume.json"
 
     def orders(self, number: int) -> Path:
-        """Return what the supervisor wants of the ranks of several hosts."""
+        """Return the file of the supervisor's orders to the ranks of several hosts."""
         return self.attempt(number) / "orders.json"
 
     def torchrun(self, number: int) -> Path:
-        """Return the folder in which each torchrun of an attempt tells of its ranks."""
+        """Return the folder in which each torchrun of an attempt reports its ranks."""
         return self.attempt(number) / "torchrun"
 
     def process_files(self) -> list[Path]:
-        """Return where ranks, and the probes beside them, wrote down who they are."""
+        """Return the files that identify the processes of ranks and their probes."""
         return [*self.logs.glob("*/*/process.json"), *self.logs.glob("*/*/probe.json")]
 
     def rank(self, number: int, rank: int) -> RankPaths:
@@ -240,11 +237,11 @@ class RankPaths:
     process = _At("process.json")
     """Pid, start time, host and boot id."""
     probe = _At("probe.json")
-    """As ``process``, of the process that probes the largest batch."""
+    """As ``process``, for the process that probes the largest batch."""
     returned = _At("returned.pkl")
     """What the rank's function returned, pickled."""
     collectives = _At("collectives.json")
-    """What NCCL's flight recorder held of the rank when the run hung."""
+    """NCCL's flight recorder dump of the rank when the run hung."""
     error = _At("error.json")
     """The rank's last exception, in torchelastic's form."""
 
@@ -260,11 +257,11 @@ class StudyPaths:
     lock = _At("lock")
     """Locked by the process that executes the study."""
     progress = _At("progress.json")
-    """When an execution will have ended, and the answer so far."""
+    """Estimated end of an execution, and the answer so far."""
     imported = _At("imported.json")
-    """From which bundle the study came, and when; only if it was imported."""
+    """Source bundle and time of the import; only if the study was imported."""
     change = _At("change.patch")
-    """What leads from the base to the new version, in a study of ``nbkit try``."""
+    """Diff from the base to the new version, in a study of ``nbkit try``."""
 
     def program(self, number: int) -> RunPaths:
         """Return the folder of an arm's function or script, with the files of a run."""
@@ -286,7 +283,7 @@ def the_study_folder(study_id: str) -> Path:
     meant = study_folders(study_id)
     if study_id and len(meant) == 1:
         return meant[0]
-    problem = f"{len(meant)} studies end with it" if meant else "no study has this id"
+    problem = f"{len(meant)} study ids end with it" if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
     there = f"the newest are {newest}" if newest else "it has no studies"
     message = f"study_id={study_id!r}: {problem} in {studies_folder()}; {there}."

@@ -27,37 +27,36 @@ _SCORE = ".score"
 
 @dataclass(frozen=True)
 class ClassPredictions:
-    """Of images that have one class each."""
+    """Predictions for images that have one class each."""
 
     files: Sequence[str]
     """Paths of the images below the data's folder, in the manifest's order."""
     labels: Sequence[str]
-    """The class that each image has."""
+    """True class of each image."""
     predicted: Sequence[str]
-    """The class that the model gives it; ``output 7`` where the model has more outputs
-    than there are classes and takes one of those."""
+    """Predicted class; ``output 7`` if the model has more outputs than there are
+    classes, and output 7 is not a class."""
     scores: Sequence[float | None]
     """Softmax probability of the predicted class; None if it is not a number."""
 
 
 @dataclass(frozen=True)
 class LabelPredictions:
-    """Of images that can have several labels."""
+    """Predictions for images that can have several labels."""
 
     files: Sequence[str]
     """Paths of the images below the data's folder, in the manifest's order."""
     labels: Mapping[str, Sequence[int]]
     """For each label, 1 for images that have it, else 0."""
     scores: Mapping[str, Sequence[float | None]]
-    """For each label the logits, as float32 has them; None for one that is
-    not a number."""
+    """Logits of each label in float32 precision; None for NaN."""
 
 
 Predictions = ClassPredictions | LabelPredictions
 
 
 def read_predictions(path: Path) -> Predictions | None:
-    """Return what a model said of every evaluation image."""
+    """Return the predictions for all evaluation images."""
     try:
         with open_regular(path) as file:
             lines = (

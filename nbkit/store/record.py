@@ -97,7 +97,7 @@ def damage_words(root: Path, error: Exception) -> str:
 
 
 class RunState(StrEnum):
-    """Where a run stands; `LOST` and `UNKNOWN` are computed, all others are written."""
+    """State of a run; `LOST` and `UNKNOWN` are computed, all others are recorded."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -107,13 +107,13 @@ class RunState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     LOST = "lost"
-    """The process that should write its end is gone."""
+    """The supervisor exited without recording how the run ended."""
     UNKNOWN = "unknown"
-    """That process cannot be seen from here, and gives no sign of life."""
+    """The supervisor is not visible from here, and its heartbeat has stopped."""
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing of the run is left to happen."""
+        """Whether the run has ended."""
         return self in _FINAL
 
 

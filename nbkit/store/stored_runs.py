@@ -79,7 +79,7 @@ class StoredRun:
 
     @cached_property
     def config(self) -> ExperimentConfig:
-        """What was asked for; it knows if it comes from others: `nbkit.launch` asks."""
+        """Configuration of the run, marked if other users may have written it."""
         # Imported here: to list runs needs none of its 6 MiB.
         from nbkit.config import ExperimentConfig
 
@@ -91,7 +91,7 @@ class StoredRun:
 
     @property
     def record(self) -> Line:
-        """The record as it is now; empty before the supervisor's first write."""
+        """Current content of the record; empty before the supervisor writes it."""
         return read_json(self.paths.record) or {}
 
     @property
@@ -101,17 +101,17 @@ class StoredRun:
 
     @property
     def worker(self) -> Line:
-        """What only a torch process knows; empty before the ranks have met."""
+        """Values from the ranks, such as devices; empty before their rendezvous."""
         return read_json(self.paths.worker) or {}
 
     @property
     def state(self) -> RunState:
-        """Where the run stands now; ``lost`` if the process that writes it is gone."""
+        """Current state of the run; ``lost`` if its supervisor exited prematurely."""
         return self.state_by(self.record)
 
     @property
     def cause(self) -> Line | None:
-        """Why the run failed or was stopped; None for any other state."""
+        """Why the run failed, was stopped, lost or is unknown; None in other states."""
         record, submission = self.record, self.submission
         if submission.get("job"):
             return self._standing(submission, record).cause
@@ -133,7 +133,7 @@ class StoredRun:
     def queue(self) -> Line | None:
         """What a queued run waits for; None if it is not queued.
 
-        ``position`` and ``length`` of the queue (None: only Slurm knows), ``reason``
+        ``position`` and ``length`` of the queue (None if unknown), ``reason``
         in words, and ``since`` (UTC, ISO 8601).
         """
         record, submission = self.record, self.submission
@@ -149,13 +149,13 @@ class StoredRun:
 
     @property
     def study_id(self) -> str | None:
-        """The study that has launched it; None without one."""
+        """Id of the study that launched the run; None if no study did."""
         study_id = (self.submission.get("tags") or {}).get("study")
         return study_id if isinstance(study_id, str) and is_id(study_id) else None
 
     @property
     def supervisor_log(self) -> Path:
-        """The newest supervisor's own output; it may have made several attempts."""
+        """Log of the newest supervisor, which may have made several attempts."""
         return self.paths.supervisor_log(int(self.submission.get("attempt", 0)))
 
     @property
@@ -167,11 +167,11 @@ class StoredRun:
 
     @property
     def profile(self) -> Path | None:
-        """The trace that ``profile=True`` keeps, for ui.perfetto.dev; None without."""
+        """Trace of ``profile=True``, for ui.perfetto.dev; None if it does not exist."""
         return self.paths.profile if self.paths.profile.exists() else None
 
     def metrics(self, kind: str | None = "step") -> list[Line]:
-        """Return recorded lines, oldest first.
+        """Return the recorded lines of a kind (None: all kinds), oldest first.
 
         Notes
         -----
@@ -205,8 +205,8 @@ class StoredRun:
         Returns
         -------
         str
-            Empty as long as the rank has not printed anything; of more than 16 MiB the
-            end, below a line that says so. A progress bar shows its last state.
+            Empty if the rank has not printed anything; only the end of more than
+            16 MiB, after a line that says so. A progress bar shows its last state.
 
         Raises
         ------
@@ -231,12 +231,12 @@ class StoredRun:
 
     @property
     def summary(self) -> RunSummary:
-        """The run in numbers, computed now from its raw counts."""
+        """Measurements of the run, computed from its raw records on each access."""
         with report_corruption(self.paths.root):
             return summarise_run(self.metrics(None), self.worker, self.record)
 
     def summary_until(self, step: int) -> RunSummary:
-        """Return the summary, its losses only of steps that other runs have, too."""
+        """Return the summary, but with losses up to ``step`` only."""
         with report_corruption(self.paths.root):
             lines = self.metrics(None)
             found = summarise_run(lines, self.worker, self.record)
@@ -247,7 +247,7 @@ class StoredRun:
 
     @property
     def nonfinite(self) -> NonFinite | None:
-        """Where it stopped being finite, as `summary` says, read much faster."""
+        """First step with NaN or Inf, as in `summary`, but read much faster."""
         with report_corruption(self.paths.root):
             return FiniteFollower(self.paths.metrics).found(self.worker)
 
@@ -264,7 +264,7 @@ class StoredRun:
         return visible(f"<{type(self).__name__} {self.run_id} {state}>")
 
     def state_by(self, record: Line) -> RunState:
-        """Return where the run stands, given its `record` as just read."""
+        """Return the state of the run, given its current `record`."""
         with report_corruption(self.paths.root):
             return self._recorded_state(record, self.submission)
 
@@ -349,7 +349,7 @@ def find_run_folder(run_id: str) -> Path:
             return meant[0]
     else:
         meant = []
-    problem = f"{len(meant)} runs end with it" if meant else "no run has this id"
+    problem = f"{len(meant)} run ids end with it" if meant else "no run has this id"
     message = f"run_id={run_id!r}: {problem} in {folder}. See `nbkit runs`."
     raise RunNotFoundError(message)
 

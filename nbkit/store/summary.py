@@ -16,7 +16,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Measurements of one run; None is unknown.
+    """Measurements of one run; None means unknown.
 
     The window is every step after ``warmup_steps``; there are no partial steps. The
     rate of a step is global images / step time, data wait included.
@@ -28,19 +28,19 @@ class RunSummary:
     """Images / time of the window, over all ranks; for a function the last logged
     value, for inference that of the best batch size."""
     images_per_second_median: float | None
-    """Of the window's median step."""
+    """Rate of the window's median step."""
     images_per_second_q25: float | None
     images_per_second_q75: float | None
     step_time_seconds: float | None
     """Time of the window / its steps."""
     first_step_seconds: float | None
-    """Of the run's first step, which compiles (``compile``), searches for convolutions
+    """Time of the first step, which compiles (``compile``), searches for convolutions
     (``cudnn_benchmark``) and allocates."""
     ended_by: str | None
-    """What ended it: ``steps``, ``epochs``, ``time`` or ``target_accuracy``; None where
-    it was stopped, failed or does not say."""
+    """What ended the run: ``steps``, ``epochs``, ``time`` or ``target_accuracy``; None
+    if it was stopped, failed or did not record it."""
     longest_step_seconds: float | None
-    """From the end of one step of the window to the end of the next."""
+    """Longest time between the ends of two successive steps of the window."""
     data_wait_share: float | None
     """Share of the window's time in which ranks waited for input, mean over ranks."""
     compute_share: float | None
@@ -55,30 +55,30 @@ class RunSummary:
     peak_memory_bytes: int | None
     """Largest peak of a rank: allocated GPU memory, or resident memory on CPUs."""
     energy_joules: float | None
-    """Of the run's GPUs from the first to the last sample of its attempts; None where a
-    counter is missing or another process used a GPU. 3,600 J are 1 Wh."""
+    """Energy of the run's GPUs from the first to the last sample of its attempts; None
+    if a counter is missing or another process used a GPU. 3,600 J are 1 Wh."""
     loss: float | None
-    """Loss of the last step, or the last that a function has logged."""
+    """Loss of the last step, or the last loss that a function logged."""
     first_loss: float | None
     """Loss of the first step, before any update."""
     final_loss: float | None
     """Mean loss over the last tenth of the steps (at least one), warm-up or not; None
-    where one of them is not finite."""
+    if one of them is not finite."""
     mean_loss: float | None
-    """Mean loss over all steps, warm-up or not; None where one is not finite."""
+    """Mean loss over all steps, warm-up or not; None if one is not finite."""
     updates_skipped: int | None
     """Steps whose update GradScaler skipped, because a gradient was not finite; None
-    where the loss is not scaled."""
+    if the loss is not scaled."""
     loss_scale: float | None
-    """Of the last step; None where the loss is not scaled."""
+    """Loss scale of the last step; None if the loss is not scaled."""
     weights_finite: bool | None
     """Whether every weight was finite at the end (then every applied gradient was,
     too); None if unknown."""
     top1_accuracy: float | None
-    """Of the last evaluation, 0 to 1; None where an image has several labels."""
+    """Top-1 accuracy of the last evaluation, 0 to 1; None for multi-label data."""
     mean_auroc: float | None
-    """Of the last evaluation of multi-label data, 0 to 1: mean over the labels that
-    have positives and negatives."""
+    """AUROC of the last evaluation of multi-label data, 0 to 1: mean over the labels
+    that have positives and negatives."""
     device_type: str | None
     device_name: str | None
     world_size: int | None
@@ -93,7 +93,7 @@ class RunSummary:
 
     @property
     def bursts(self) -> str | None:
-        """That steps come in bursts, in words; None if they do not."""
+        """Description of bursts of steps; None if the steps are not in bursts."""
         return statistics.bursts_in_words(
             self.images_per_second,
             self.images_per_second_median,

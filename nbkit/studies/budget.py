@@ -39,7 +39,7 @@ Start = Sequence[Slot]
 
 
 def checked_minutes(minutes: float | None) -> float | None:
-    """Return a time limit; None for 0, which is no limit."""
+    """Return a valid time limit; None for 0 (no limit)."""
     if minutes is None:
         return None
     if not isinstance(minutes, int | float) or not 0 <= minutes < float("inf"):
@@ -52,7 +52,7 @@ def checked_minutes(minutes: float | None) -> float | None:
 
 
 def default_minutes(configs: Iterable[ExperimentConfig]) -> float | None:
-    """Return a notebook's limit; None where an engine has its own queue of jobs."""
+    """Return a notebook's default limit; None for engines with a job queue."""
     config = next(iter(configs), None)
     if config is None or config.engine != "local":
         return None
@@ -61,7 +61,7 @@ def default_minutes(configs: Iterable[ExperimentConfig]) -> float | None:
 
 
 def start_times(study: StoredStudy) -> StartTimes:
-    """Return how long the last finished run of each arm took."""
+    """Return the duration of the last finished run of each arm."""
     times = StartTimes()
     for arm, runs in study.runs_by_arm().items():
         times.take(arm, [run.record for run in runs[-1:]])
@@ -69,11 +69,11 @@ def start_times(study: StoredStudy) -> StartTimes:
 
 
 class QueuedAtLimitError(Exception):
-    """A start still waits for its devices when there is no time left."""
+    """A start is still waiting for its devices at the time limit."""
 
 
 class Budget:
-    """Chooses the starts of a study that fit into the time that is left."""
+    """Selects the starts of a study that fit into the remaining time."""
 
     def __init__(
         self,
@@ -96,9 +96,10 @@ class Budget:
         self._is_very_first, self._is_pair_reserved = True, False
 
     def fitting(self, starts: Sequence[Start]) -> list[Start]:
-        """Return the starts that fit, in their order, but the first pair before others.
+        """Return the starts that fit, in order, with the first pair before others.
 
-        That pair begins as long as there is time: without it there is no answer.
+        The first pair is started as long as time remains: without it, there is no
+        result.
         """
         if self._end is None:
             return list(starts)
@@ -151,7 +152,7 @@ class Budget:
 
     @property
     def left_seconds(self) -> float:
-        """Time that is left; infinite without a limit."""
+        """Remaining time; infinite without a limit."""
         return math.inf if self._end is None else self._end - self._clock()
 
     def is_over_for(self, runs: Iterable[Run]) -> bool:
@@ -202,16 +203,16 @@ def first_arms(study: StoredStudy) -> list[str]:
 
 
 def open_arms(study: StoredStudy, settled: set[str]) -> set[str]:
-    """Return the compared arms whose verdict is not settled."""
+    """Return the compared arms without a settled verdict."""
     baseline = study.control or first_arms(study)[:1]
     return {*study.arms} - {*study.unrepeated} - {*baseline} - settled
 
 
 def settled_arms(study: StoredStudy) -> set[str]:
-    """Return arms whose verdict is settled before the planned repeats are done.
+    """Return arms whose verdict is settled before all planned repeats.
 
-    Only in a study of images/s without a notebook: what the report of a question
-    compares, it alone knows.
+    Only for a study of images/s without a notebook, because only the report of a
+    question knows what it compares.
     """
     its_own = study.kind or study.metric or study.concurrent
     is_early = study.repeats > MINIMUM_RUNS
@@ -219,7 +220,7 @@ def settled_arms(study: StoredStudy) -> set[str]:
 
 
 def not_measured(study: StoredStudy) -> str:
-    """Return what did not fit into the time limit, in words; empty if all did."""
+    """Return a sentence on starts that did not fit in the limit; may be empty."""
     missing = study.not_measured
     if study.minutes is None or not missing:
         return ""

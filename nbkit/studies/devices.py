@@ -24,7 +24,7 @@ https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x"""
 
 @dataclass(frozen=True)
 class Devices:
-    """What one node has to compute on."""
+    """Devices of one node."""
 
     device_type: DeviceType
     count: int
@@ -39,7 +39,7 @@ class Devices:
 
 
 def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
-    """Return what a node of this engine has."""
+    """Return the devices of a node of this engine."""
     if engine != "local":
         config = ExperimentConfig(**{"engine": engine, "device": device, **fields})
         devices = registry.resolve("engines", engine)().check(config)
@@ -61,9 +61,9 @@ def why_cpus(requested: str, engine: str) -> str:
 
 
 def described_gpus(device: str) -> list[dict[str, Any]]:
-    """Return the facts of the GPUs that a run may get; none where nothing is known.
+    """Return the facts of the GPUs that a run may use; empty if unknown.
 
-    Instances of a divided GPU have no separate facts: those of all GPUs then.
+    MIG instances have no separate facts; with them, the facts of all GPUs are returned.
     """
     devices = describe_gpus()["devices"] or []
     names = {visible.name for visible in visible_gpus(device)}
@@ -73,12 +73,12 @@ def described_gpus(device: str) -> list[dict[str, Any]]:
 def formats_of(
     gpus: Sequence[Mapping[str, Any]], wanted: Sequence[str], asked: object
 ) -> tuple[list[str], list[str]]:
-    """Return the number formats that all GPUs have, and a note on what is skipped.
+    """Return the number formats that all GPUs support, and a note on skipped ones.
 
     Raises
     ------
     ConfigError
-        If a format that was asked for is one of them.
+        If a requested format is not supported.
     """
     newer = [name for name in wanted if name in _NEWER]
     for gpu in gpus if newer else ():

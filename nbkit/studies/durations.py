@@ -23,7 +23,7 @@ _OWN = ("name", "seed")
 
 
 class StartTimes:
-    """How long a start of each arm takes, in seconds."""
+    """Duration of a start of each arm, in seconds."""
 
     def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
         self._seconds = dict(seconds or {})
@@ -35,7 +35,7 @@ class StartTimes:
         self._seconds[arm] = seconds
 
     def take(self, arm: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Take a start's runs, if all finished; a failed one may take any time."""
+        """Add a start's runs if all finished; failed runs may take any time."""
         times = [
             start_seconds(record) if record.get("state") == "finished" else None
             for record in records
@@ -45,9 +45,9 @@ class StartTimes:
             self[arm] = max(known)
 
     def total(self, arms: Iterable[str]) -> float | None:
-        """Return how long starts of these arms take; None if nothing is measured.
+        """Return the total duration of starts of these arms; None if unknown.
 
-        An arm without a start takes as long as the others on average.
+        An arm without a start is assumed to take the mean time of the others.
         """
         if not self._seconds:
             return None
@@ -74,7 +74,7 @@ def run_seconds(record: Mapping[str, Any]) -> float | None:
 
 
 def start_seconds(record: Mapping[str, Any]) -> float | None:
-    """Return how long a study takes for a start whose run took as long as this."""
+    """Return the duration of a start in a study from the duration of its run."""
     seconds = run_seconds(record)
     return None if seconds is None else seconds + _LAUNCH_SECONDS
 
@@ -84,9 +84,9 @@ def earlier_times(
     concurrent: Iterable[str],
     environment: Mapping[str, str],
 ) -> StartTimes:
-    """Return how long finished runs of the same configurations took on this host.
+    """Return durations of finished runs of the same configurations on this host.
 
-    What starts together counts by what has started together.
+    Concurrent arms are estimated from concurrent runs.
     """
     together = set(concurrent)
     wanted = {

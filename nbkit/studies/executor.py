@@ -20,7 +20,7 @@ from nbkit.store.record import RunState, read_json
 
 @contextmanager
 def executing(study: StudyPaths) -> Iterator[None]:
-    """Hold a study's lock; refuse if another executor has it."""
+    """Hold a study's lock; raise if another process holds it."""
     with locked(study.lock) as is_held:
         if is_held is False:
             executor = (read_json(study.study) or {}).get("executor")
@@ -29,7 +29,7 @@ def executing(study: StudyPaths) -> Iterator[None]:
 
 
 def executed_by(study: StudyPaths, executor: Mapping[str, Any] | None) -> str:
-    """Return who executes a study, and what to do."""
+    """Return which process executes a study, and what to do."""
     who = "another process"
     if executor is not None:
         who = f"process {executor['pid']} on {executor['host']}"
@@ -42,9 +42,9 @@ def executed_by(study: StudyPaths, executor: Mapping[str, Any] | None) -> str:
 def wait_for_the_last_runs(
     study_id: str, entries: Sequence[Mapping[str, Any]], *, force: bool
 ) -> None:
-    """Let the runs of an executor that was killed come to their end.
+    """Wait for the end of runs whose study process was killed.
 
-    Those on this host are being stopped, because their owner is gone.
+    On this host, such runs are being stopped, because their owner is gone.
     """
     for entry in entries:
         with suppress(RunNotFoundError):

@@ -18,12 +18,12 @@ _MOST_LETTERS = 160
 
 
 class GivenUp:
-    """Arms that are not started any more in one execution.
+    """Arms that are not started again in one execution.
 
     Parameters
     ----------
     study
-        What is being executed.
+        The study that is executed.
     """
 
     def __init__(self, study: StoredStudy) -> None:
@@ -34,11 +34,11 @@ class GivenUp:
 
     @property
     def arms(self) -> set[str]:
-        """Arms that are not started any more; all, if there is none to compare."""
+        """Arms that are not started again; all arms if none is left to compare."""
         return self._study.with_base(self._failed | self._worse)
 
     def without(self, starts: Sequence[Sequence[Slot]]) -> list[Sequence[Slot]]:
-        """Return the starts whose arm is not given up."""
+        """Return the starts of the other arms."""
         over = self.arms
         return [start for start in starts if start[0].arm not in over]
 
@@ -51,7 +51,7 @@ class GivenUp:
         }
 
     def add(self, arm: str, error: NbkitError) -> None:
-        """Take a failed start; raise it if the study cannot answer any more."""
+        """Add a failed start; raise its error if the study can have no result."""
         self._errors.setdefault(arm, []).append(error)
         study = self._study
         left = set(study.compared_arms) - self._failed
@@ -59,12 +59,12 @@ class GivenUp:
             raise error
 
     def check(self, arm: str, run: Run) -> None:
-        """Take a finished start; one without a finite metric counts as failed.
+        """Add a finished start; without a finite metric, it counts as failed.
 
         Raises
         ------
         NotEnoughDataError
-            If it has no metric, and no start of its arm had one.
+            If it has no metric, and no other start of its arm has one.
         """
         assert self._study.metric is not None
         try:
@@ -83,9 +83,9 @@ class GivenUp:
             self._worse = self._study.discarded
 
     def raise_for_arms(self) -> None:
-        """Raise the failure of an arm of which no start has finished.
+        """Raise the failure of an arm without a finished start.
 
-        That it has diverged is a result.
+        Divergence (NaN/Inf) is a result, not a failure.
         """
         for arm, errors in self._errors.items():
             if arm not in self._measured and not isinstance(errors[-1], DivergedError):
@@ -99,7 +99,7 @@ def failures_in_words(arm: str, planned: int, n: int, causes: Sequence[str]) -> 
 
 
 def failed_starts(study: StoredStudy) -> list[str]:
-    """Return what to say of each arm with failed starts."""
+    """Return a sentence for each arm with failed starts."""
     done = study.runs_by_arm()
     return [
         failures_in_words(

@@ -21,18 +21,18 @@ _IDLE_LOOKS = 3
 _SAY_SECONDS = 30.0
 
 Busy = dict[str, float]
-"""Busy share, 0 to 1, by what is busy."""
+"""Busy share, 0 to 1, by resource."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """How long a study has waited, and what it found."""
+    """How long a study waited for an idle machine, and the outcome."""
 
     waited_seconds: float
     is_idle: bool
-    """Whether the machine was idle then, and not only patience over."""
+    """Whether the machine was idle at the end of the wait."""
     busy: Busy
-    """What was busy at the last look."""
+    """What was busy at the last check."""
 
     def __str__(self) -> str:
         if self.is_idle:
@@ -52,7 +52,7 @@ def wait_for(
     patience_seconds: float,
     say: Callable[[str], None],
 ) -> Wait:
-    """Wait until this machine is idle enough for some runs, or patience is over."""
+    """Wait until this machine is idle enough for some runs, up to a limit."""
     for config in configs:
         if config.engine != "local":
             message = (
@@ -68,7 +68,7 @@ def wait_for(
 def wait_until_idle(
     patience_seconds: float, say: Callable[[str], None], looks: Iterator[Busy]
 ) -> Wait:
-    """Return once nothing was busy in some looks in a row, or patience is over."""
+    """Return after several consecutive idle checks, or at the time limit."""
     if not 0 <= patience_seconds < float("inf"):
         message = (
             f"wait_for_idle={patience_seconds!r} is not a valid time in seconds. Use 0 "
@@ -92,7 +92,7 @@ def wait_until_idle(
 
 
 def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> str:
-    """Wait for an idle machine, if asked to, before what precedes a study's runs."""
+    """Wait for an idle machine, if requested, before measurements of a plan."""
     if not patience_seconds:
         return ""
     sentence = str(wait_for([*configs], patience_seconds, print_line))

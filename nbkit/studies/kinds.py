@@ -18,7 +18,7 @@ from nbkit.studies.stored_study import StoredStudy
 def before_start(
     kind: str | None, plan: Mapping[str, Any], arm: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Do what has to be done before a start of this arm; return tags for its record."""
+    """Prepare a start of this arm; return tags for its record."""
     # On another machine nothing can be done, and its page cache is unknown.
     if arm.get("engine", "local") != "local":
         return {}
@@ -30,7 +30,7 @@ def before_start(
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:
-    """Return the `Report` of the study's kind; else of its metric, or of any arms."""
+    """Return the report by the study's kind, by its metric, or of any arms."""
     if study.kind in registry.names("questions"):
         return registry.resolve("questions", study.kind).report(study)
     if study.metric is not None:
@@ -39,12 +39,12 @@ def report_of_its_kind(study: StoredStudy) -> Any:
 
 
 def headline_so_far(study: StoredStudy) -> str:
-    """Return the answer and first table of what has finished."""
+    """Return the answer and first table of the finished runs."""
     return importlib.import_module("nbkit.questions.study_report").headline(study)
 
 
 def answer_so_far(study: StoredStudy) -> str:
-    """Return the answer of what has finished, without how much that is."""
+    """Return the answer of the finished runs, without their number."""
     answer = importlib.import_module("nbkit.questions.study_report").make(study).answer
     return re.sub(r"^So far, \d+ of \d+ planned runs have finished\.\s*", "", answer)
 

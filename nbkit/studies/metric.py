@@ -32,17 +32,17 @@ SECONDS = "seconds"
 
 @dataclass(frozen=True)
 class Metric:
-    """What a study compares its arms by."""
+    """The metric by which a study compares its arms."""
 
     name: str
     better: Better
     margin: float
-    """Differences below this part are not worth a verdict; 0.02 is 2 %."""
+    """Smallest relative difference that gets a verdict; 0.02 is 2 %."""
     minimum_runs: int = MINIMUM_RUNS
     """Finished starts per arm that a verdict needs."""
     discard_floors: float | None = None
-    """An arm that is worse by more than so many noise floors is not started any more;
-    None starts all."""
+    """An arm that is worse than the base by more noise floors than this is not started
+    again; None never discards an arm."""
 
     @classmethod
     def chosen(
@@ -53,7 +53,7 @@ class Metric:
         minimum_runs: int = MINIMUM_RUNS,
         discard_floors: float | None = None,
     ) -> Self | None:
-        """Return the metric that a user has named; None is images per second."""
+        """Return the metric that a user chose; None is images per second."""
         if name is None:
             settings = {
                 f"better={better!r}": better is not None,
@@ -89,7 +89,7 @@ class Metric:
 
     @property
     def is_timed(self) -> bool:
-        """Whether other load on the machine changes it, by its name."""
+        """Whether its name suggests a time or rate, which other load affects."""
         return bool(_TIMED.search(self.name))
 
     def floors_worse(
@@ -152,7 +152,7 @@ class Metric:
             if form is None:
                 remedy += f", or print '{name}: 0.5'"
             elif form == "returned":
-                remedy = "Return a number, or for returned:loss {'loss': 0.5}"
+                remedy = "Return a number, or {'loss': 0.5} for returned:loss"
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
                 f"{', '.join(sorted(logged)) or 'nothing'} and printed "

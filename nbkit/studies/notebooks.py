@@ -24,7 +24,7 @@ def notebook(name: str) -> Path:
     Raises
     ------
     ConfigError
-        If there is no notebook of that name; the text lists the names.
+        If there is no notebook of that name; the error lists the names.
 
     Examples
     --------
@@ -58,9 +58,9 @@ def notebooks() -> dict[str, Path]:
 
 
 def parameters_of(path: Path) -> list[str]:
-    """Return the parameters of a canonical notebook, one declaration a line.
+    """Return the parameters of a canonical notebook, one declaration per line.
 
-    Those of its cell come first, then those that the cell leaves out.
+    Parameters of the notebook's cell come first, then those it omits.
     """
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     declared = (

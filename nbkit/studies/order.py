@@ -13,7 +13,7 @@ from nbkit.errors import ConfigError
 
 @dataclass(frozen=True)
 class Slot:
-    """One place in a study's order: one process start of one arm."""
+    """One process start of one arm, as an entry in a study's order."""
 
     arm: str
     repeat: int
@@ -21,23 +21,21 @@ class Slot:
 
     @property
     def label(self) -> str:
-        """What progress and lists of runs call it: ``new, repeat 3``."""
+        """Name in progress and lists of runs, such as ``new, repeat 3``."""
         return f"{self.arm}, repeat {self.repeat + 1}"
 
 
 def balanced_order(arms: Sequence[str], repeats: int) -> list[Slot]:
     """Return the order of a study: the arms forward, then backward, and so on.
 
-    With two arms this is ABBA. A drift of the machine (clocks, temperature, other
-    users) that is linear in time then falls on every arm alike after an even number
-    of repeats.
+    With two arms, this is ABBA. A linear drift of the machine (clocks, temperature,
+    other users) then affects all arms equally after an even number of repeats.
 
-    A drift that slows down or speeds up, and an odd number of repeats, leave a rest.
-    It is largest between the first arm and the last one, which stand at the ends of
-    every repeat. Give an arm and its control these two places: then no other pair of
-    arms is hit harder by the rest than the pair whose difference is the noise floor.
-    What comes and goes within two repeats is not cancelled; the runs' own scatter, and
-    so every interval, has it.
+    With a nonlinear drift or an odd number of repeats, a remainder is left. It is
+    largest between the first and the last arm of a repeat. Use these two positions for
+    an arm and its A/A control, so that no other pair is affected more than the pair
+    that measures the noise floor. Disturbances that are shorter than two repeats do not
+    cancel; they are part of the scatter of the runs, and so of every interval.
     """
     return [
         Slot(arm, repeat)
@@ -47,7 +45,7 @@ def balanced_order(arms: Sequence[str], repeats: int) -> list[Slot]:
 
 
 def twin(arm: str) -> str:
-    """Return the name under which an arm is measured a second time."""
+    """Return the name of an arm's A/A control."""
     return f"{arm} again"
 
 

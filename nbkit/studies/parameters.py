@@ -57,11 +57,11 @@ class Parameters(Mapping[str, Any]):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Values that the user set, by name."""
+        """Values set by the user, by name."""
         return {n: v for n, v in self._values.items() if self.origins[n] != "default"}
 
     def filled(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values, those that are None out of defaults."""
+        """Return all values; None is replaced by the value in ``defaults``."""
         values: dict[str, Any] = {
             n: defaults.get(n) if v is None else v for n, v in self.items()
         }
@@ -74,7 +74,8 @@ class Parameters(Mapping[str, Any]):
         try:
             return self.__dict__["_values"][name]
         except KeyError:
-            message = f"no parameter is called {name!r}"
+            names = ", ".join(self.__dict__.get("_values", ()))
+            message = f"{name!r} is not a parameter. Use one of {names}."
             raise AttributeError(message) from None
 
     def __getitem__(self, name: str) -> Any:
@@ -96,23 +97,22 @@ class Parameters(Mapping[str, Any]):
 
 
 def params(question: str | None = None) -> Parameters:
-    """Return the parameters of the notebook whose cell calls this.
+    """Return the parameters of the notebook that calls this function.
 
     The notebook declares them in one cell of annotated literals; a default of None
-    makes a parameter optional. Strings are converted to numbers, booleans or lists
-    (split at commas) by the annotation, and the notebook's variables get these values
-    too.
+    makes a parameter optional. Strings are converted to the annotated type (numbers,
+    booleans, or lists separated by commas), also in the notebook's variables.
 
     Parameters
     ----------
     question
-        Such as ``"scaling"``: its further parameters are accepted too, which the cell
-        leaves out. ``nbkit notebook scaling --parameters`` lists them.
+        Such as ``"scaling"``: parameters of this question that the cell omits are
+        accepted too. ``nbkit notebook scaling --parameters`` lists them.
 
     Raises
     ------
     ParameterError
-        If a name is not declared or a value does not fit, naming all of them.
+        If names are not declared or values are not valid; the error lists all of them.
     ConfigError
         If there is no such question.
     """
@@ -260,7 +260,9 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
                 if isinstance(it, str)
             ]
     if mixed:
-        heading = "The last executed parameter cell contains other statements:"
+        heading = (
+            "The last executed parameter cell must contain only annotated literals:"
+        )
         raise ParameterError("\n".join([heading, *mixed]))
     message = (
         "No executed cell declares parameters. First run a cell that contains only "

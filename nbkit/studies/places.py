@@ -25,14 +25,14 @@ Place: TypeAlias = tuple[str, ...]
 def checked_parallel(
     parallel: int | None, *, is_alone: bool, **others: object
 ) -> int | None:
-    """Return how many starts may run side by side; None for as many as fit.
+    """Return the maximum number of concurrent starts; None for as many as fit.
 
     Parameters
     ----------
     is_alone
-        Whether they run one by one unless ``parallel`` is given.
+        Whether starts run sequentially unless ``parallel`` is given.
     others
-        Arguments that exclude it, by name.
+        Arguments that conflict with it, by name.
     """
     excluding = [name for name, value in others.items() if value]
     if parallel is None:
@@ -42,17 +42,17 @@ def checked_parallel(
         raise ConfigError(message)
     if excluding and parallel > 1:
         message = (
-            f"parallel={parallel} and {excluding[0]}: the machine must be idle. Remove "
-            "one of them."
+            f"parallel={parallel} conflicts with {excluding[0]}, which requires an "
+            "otherwise idle machine. Remove one of them."
         )
         raise ConfigError(message)
     return parallel
 
 
 def free_places(configs: Collection[ExperimentConfig], most: int | None) -> list[Place]:
-    """Return where starts can run side by side, each with room for every arm.
+    """Return device sets for concurrent starts, each large enough for every arm.
 
-    Devices that are in use are left out, unless all are: then starts wait for them.
+    Devices in use are omitted, unless all are in use: then starts wait for them.
     """
     if any(config.engine != "local" for config in configs):
         return [()] * (most or 1)  # its own queue chooses the devices
@@ -93,19 +93,19 @@ def run_side_by_side(
 ) -> None:
     """Run slots, at most one in each place at a time.
 
-    All arms of a repeat run in one place, one after the other, so that every arm has
-    each place as often as any other. A place that is free takes the next repeat.
+    All arms of a repeat run in one place in sequence, so that all arms use each place
+    equally often. A free place runs the next repeat.
 
     Parameters
     ----------
     places_of
-        Where repeats have begun in an earlier execution.
+        Places of repeats that began in an earlier execution.
     fitting
-        Returns the slots that may begin now; asked anew when a run has ended.
+        Returns the slots that may start now; called again after each run.
     on_poll
-        Called with the runs that go on, about ten times per second.
+        Called with the active runs, about ten times per second.
     check
-        Raises if the others are to be stopped after a run that has ended.
+        Raises if the other runs are to be stopped after the end of a run.
     """
     repeats: dict[int, list[Slot]] = {}
     for slot in slots:

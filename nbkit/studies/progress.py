@@ -55,12 +55,12 @@ class Progress:
         self._shown_at = 0.0
         self._line = None if quiet else line_in_place()
         self.places = 1
-        """How many starts go on side by side."""
+        """Number of concurrent starts."""
         self.answer = ""
         """After the last round, in a sentence."""
 
     def expect(self, arms: Sequence[str], most_seconds: float = math.inf) -> None:
-        """Take the arms of all starts that come now, and how long they have at most."""
+        """Set the arms of all coming starts, and their time limit."""
         self._total = self._number + len(arms)
         self._expected, self._most_seconds = arms, most_seconds
 
@@ -76,14 +76,14 @@ class Progress:
         self._show("starting")
 
     def poll(self, run: Run) -> None:
-        """Say how far the run is, from time to time."""
+        """Show the progress of the run periodically."""
         self._position.read(run)
         period = _LINE_SECONDS if self._line is None else IN_PLACE_SECONDS
         if time.monotonic() - self._shown_at >= period:
             self._show(self._position.words(run))
 
     def beside(self, labels: Sequence[str]) -> None:
-        """Say which runs go on side by side, from time to time."""
+        """Show the concurrent runs periodically."""
         period = _LINE_SECONDS if self._line is None else IN_PLACE_SECONDS
         if time.monotonic() - self._shown_at >= period:
             self._label = " + ".join(labels)
@@ -105,7 +105,7 @@ class Progress:
             print_line(sentence)
 
     def show_answer(self, answer: Callable[[], str]) -> None:
-        """Leave the answer of what has finished, for a person who watches."""
+        """Print the answer of the finished runs."""
         if not self._quiet:
             self.answer = answer()
             self.say(self.answer)

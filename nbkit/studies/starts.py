@@ -25,7 +25,7 @@ from nbkit.studies.order import Slot
 
 
 def new_study_id(name: str) -> str:
-    """Return an id for a new study: when it was made, and what it is called."""
+    """Return an id for a new study, from time and name."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     what = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "study"
     return f"{now}-{what}-{secrets.token_hex(2)}"
@@ -54,7 +54,7 @@ def check_concurrent(
 
 
 def refuse_same(programs: Mapping[str, Program]) -> None:
-    """Check that no two arms are one program: their difference is noise alone."""
+    """Check that no two arms are the same program, whose difference is noise."""
     for (first, one), (second, other) in combinations(programs.items(), 2):
         if one == other:
             message = (
@@ -67,10 +67,10 @@ def refuse_same(programs: Mapping[str, Program]) -> None:
 def grouped(
     slots: Sequence[Slot], concurrent: Sequence[Sequence[str]]
 ) -> list[list[Slot]]:
-    """Return the slots in their order, those that start together in one list.
+    """Return the slots in order, with slots that start together in one list.
 
-    There they are in the order of their group, so that a job gets the same devices in
-    every repeat.
+    These are in the order of their group, so that a job gets the same devices in every
+    repeat.
     """
     group_of = {arm: set(group) for group in concurrent for arm in group}
     groups: list[list[Slot]] = []
@@ -93,7 +93,7 @@ def checked(
     arms: Mapping[str, ExperimentConfig],
     programs: Mapping[str, RunPaths],
 ) -> Sequence[Sequence[Slot]]:
-    """Return starts none of which would be refused: the last one may be hours away."""
+    """Return the starts after checking all of them, before the first one runs."""
     for arm in dict.fromkeys(slot.arm for slots in starts for slot in slots):
         for error in refusals(arms[arm], has_program=arm in programs):
             error.add_note(f"Requested by arm {arm!r} of the study.")
@@ -109,7 +109,7 @@ def finished_runs(
     *,
     diverged: bool = False,
 ) -> dict[Slot, Run]:
-    """Return the finished run of every slot that needs no other."""
+    """Return the finished run of every slot that needs no new run."""
     group_of = {arm: tuple(group) for group in concurrent for arm in group}
     finished: dict[Slot, Run] = {}
     at_once: dict[tuple[int, str], tuple[Slot, Run]] = {}
@@ -134,9 +134,9 @@ def finished_runs(
 
 
 def has_diverged(run: Run) -> bool:
-    """Return whether ``stop_on_nonfinite`` has ended a run.
+    """Return whether ``stop_on_nonfinite`` ended a run.
 
-    That is a result: the same run again would end at the same step.
+    This is a result: the same run would end at the same step again.
     """
     return run.state is RunState.FAILED and (run.cause or {}).get("kind") == "nonfinite"
 

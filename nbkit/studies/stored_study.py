@@ -28,7 +28,7 @@ from nbkit.studies.starts import finished_runs, grouped
 
 
 class StoredStudy:
-    """A study in the store, as its file and its runs tell; nothing is started."""
+    """A study in the store, read from its file and its runs; starts nothing."""
 
     def __init__(self, root: Path) -> None:
         self.paths = StudyPaths(root)
@@ -41,34 +41,34 @@ class StoredStudy:
 
     @classmethod
     def open(cls, study_id: str) -> Self:
-        """Return a study of the store by its id, or by the end of it."""
+        """Return a study of the store by its id, or by the end of its id."""
         return cls(the_study_folder(study_id))
 
     @property
     def study_id(self) -> str:
-        """The study's id, which is its folder's name."""
+        """Id of the study, which is the name of its folder."""
         return self.paths.root.name
 
     @property
     def name(self) -> str:
-        """What the study is called."""
+        """Name of the study."""
         return self._content["name"]
 
     @property
     def kind(self) -> str | None:
-        """Which report the study gets; None for that of any arms."""
+        """Kind of the study's report; None for the report of any arms."""
         return self._content.get("kind")
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What the report has to know of the plan; empty if nothing was said."""
+        """Facts of the plan that the report requires, as JSON values; may be empty."""
         return self._content.get("plan") or {}
 
     @property
     def command(self) -> str | None:
-        """Command that measures the study, if it has one that no other user has chosen.
+        """Command that measures the study; None without one, or of another user.
 
-        The file is not read again: it may be what has failed.
+        The file is not read again, because reading it may have failed.
         """
         plan = self._last_content.get("plan") or {}
         return None if self._was_of_others else plan.get("command")
@@ -91,7 +91,7 @@ class StoredStudy:
 
     @property
     def arms(self) -> dict[str, ExperimentConfig]:
-        """Configuration of every arm, in the plan's order; first what runs once."""
+        """Configuration of every arm in the plan's order, unrepeated arms first."""
         arms = self._content["arms"].items()
         # Who looks at a study need not have the plug-ins that it uses.
         read = {arm: ExperimentConfig.from_store(json.dumps(f)) for arm, f in arms}
@@ -103,23 +103,23 @@ class StoredStudy:
 
     @property
     def unrepeated(self) -> list[str]:
-        """What is measured a single time; also one of `arms`."""
+        """Arms that are measured only once; they are also in `arms`."""
         return self._content.get("unrepeated") or []
 
     @property
     def control(self) -> tuple[str, str] | None:
-        """The arm that is measured twice, and its second name; None without."""
+        """The arm with an A/A control, and the control's name; None without one."""
         control = self._content.get("control")
         return None if control is None else (control[0], control[1])
 
     @property
     def concurrent(self) -> list[list[str]]:
-        """Arms that are started together, group by group."""
+        """Groups of arms that are started together."""
         return self._content.get("concurrent") or []
 
     @property
     def concurrent_arms(self) -> set[str]:
-        """Arms that are started together: they are meant to disturb each other."""
+        """All arms that are started together with others, to run concurrently."""
         return {arm for group in self.concurrent for arm in group}
 
     @property
@@ -143,7 +143,7 @@ class StoredStudy:
 
     @property
     def missing(self) -> list[Slot]:
-        """What has no result yet, in the order of execution."""
+        """Process starts without a result, in the order of execution."""
         finished = self._finished(diverged=True)
         over = self.discarded
         left = [slot for slot in self.order if slot.arm not in over]
@@ -151,15 +151,15 @@ class StoredStudy:
 
     @property
     def not_measured(self) -> list[Slot]:
-        """What the time limit of the last execution has left out."""
+        """Process starts that did not fit in the last time limit."""
         left = self._content.get("not_measured") or []
         return [slot for slot in self.missing if [slot.arm, slot.repeat] in left]
 
     @property
     def estimated_seconds(self) -> float | None:
-        """Seconds that what is missing takes, by earlier runs of the same arms here.
+        """Estimated duration of the missing starts, from earlier runs on this machine.
 
-        At most its time limit; None where no arm has run on this machine.
+        At most the time limit; None if no arm has run on this machine.
         """
         starts = grouped(self.missing, self.concurrent)
         if not starts:
@@ -170,49 +170,49 @@ class StoredStudy:
 
     @property
     def earlier_times(self) -> StartTimes:
-        """How long a start of each arm took on this machine."""
+        """Duration of a start of each arm on this machine."""
         if self.programs:
             return StartTimes()  # configurations do not tell programs apart
         return earlier_times(self.arms, self.concurrent_arms, self.environment)
 
     @property
     def waits(self) -> list[Wait]:
-        """How long its executions have waited for an idle machine, where asked to."""
+        """Waits for an idle machine, one per execution that requested it."""
         with report_corruption(self.paths.root):
             return [Wait(**wait) for wait in self._content.get("waits") or []]
 
     @property
     def metric(self) -> Metric | None:
-        """What arms are compared by; None is images per second."""
+        """Metric by which arms are compared; None is images per second."""
         stored = self._content.get("metric")
         with report_corruption(self.paths.root):
             return None if stored is None else Metric(**stored)
 
     @property
     def programs(self) -> dict[str, RunPaths]:
-        """The folder of the function or script of each arm that has one."""
+        """Folder of the function or script of each arm that has one."""
         kept = self._content.get("programs") or {}
         return {arm: self.paths.program(int(p["number"])) for arm, p in kept.items()}
 
     @property
     def compared_arms(self) -> list[str]:
-        """Arms without the control and what runs once."""
+        """Arms that are compared: all but the control and the unrepeated arms."""
         twins = self.control[1:] if self.control else ()
         return [arm for arm in self.arms if arm not in (*twins, *self.unrepeated)]
 
     @property
     def base(self) -> str:
-        """The arm that the others are compared with: that of the control, or the first.
+        """The arm to compare others with: the one with an A/A control, or the first.
 
-        Where all runs once, there is none: then it is the first of all.
+        If all arms are unrepeated, it is the first of them.
         """
         return self.control[0] if self.control else [*self.compared_arms, *self.arms][0]
 
     @property
     def discarded(self) -> set[str]:
-        """Arms that are not started any more because they are much worse than the base.
+        """Arms that are not started again because they are much worse than the base.
 
-        All of the study, if no other is left beside the base.
+        All arms of the study if only the base would remain.
         """
         metric = self.metric
         if metric is None or metric.discard_floors is None:
@@ -232,13 +232,13 @@ class StoredStudy:
         )
 
     def with_base(self, arms: set[str]) -> set[str]:
-        """Return arms; all of the study if they are all but the base."""
+        """Return these arms, or all arms of the study if only the base remains."""
         others = set(self.compared_arms) - {self.base}
         return {*self.arms} if others and arms >= others else arms
 
     @property
     def failed(self) -> dict[str, list[Run]]:
-        """The failed run of every start that has no finished one, by arm."""
+        """By arm, the last failed run of each start without a finished run."""
         finished, last = self._finished(), dict[Slot, str]()
         for entry in self._content["runs"]:
             last[Slot(entry["arm"], entry["repeat"])] = entry["run_id"]
@@ -254,13 +254,13 @@ class StoredStudy:
 
     @property
     def parallel(self) -> int | None:
-        """Most starts side by side; None for as many as fit."""
+        """Maximum number of concurrent starts; None for as many as fit."""
         return self._content.get("parallel", 1)
 
     def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats.
 
-        With ``diverged``, also those that were ended because they were not finite.
+        With ``diverged``, also those that ``stop_on_nonfinite`` ended.
         """
         content, finished = self._content, self._finished(diverged=diverged)
         runs: dict[str, list[Run]] = {arm: [] for arm in content["arms"]}

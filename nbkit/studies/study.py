@@ -67,7 +67,7 @@ STUDY_SCHEMA = "nbkit.study/1"
 
 
 class Study(StoredStudy):
-    """A study in the store; open it from any process, execute it from one.
+    """A study in the store. Any process can open it, and one at a time execute it.
 
     Parameters
     ----------
@@ -105,41 +105,40 @@ class Study(StoredStudy):
         name
             Name of the study, such as the notebook's name.
         arms
-            Configuration by the name that reports will use; or `nbkit.script`,
+            Arms by their names in reports: a configuration, or `nbkit.script`,
             `nbkit.module` or `nbkit.function` with its arguments.
         metric
-            What the arms are compared by: a name that runs give to `nbkit.log` or
-            print (``val_loss: 0.5``), ``seconds``, or a name of ``run.summary``. None
-            is images per second. ``mean:val_loss``, ``best:val_loss`` and
-            ``step1000:val_loss`` take another value than the last, ``returned`` and
-            ``returned:accuracy`` what a function returns.
+            Metric by which arms are compared: a name that runs pass to `nbkit.log` or
+            print (``val_loss: 0.5``), ``seconds``, or a field of ``run.summary``. None
+            is images per second. The last value is used, unless the name is
+            ``mean:val_loss``, ``best:val_loss`` or ``step1000:val_loss``. ``returned``
+            is the return value of a function, ``returned:accuracy`` an item of it.
         better
             ``lower`` or ``higher``: which values of the metric are better.
         margin
-            Smallest relative difference of the metric that is worth a verdict: 0.01 is
-            1 %.
+            Smallest relative difference of the metric that gets a verdict: 0.01 is 1 %.
         minimum_runs
             Finished starts per arm that a verdict on the metric needs.
         discard_floors
-            An arm that is worse than the base by more than so many noise floors, from
-            its second start on, is not started any more. None starts all.
+            Number of noise floors: from its second start on, an arm that is worse than
+            the base by more than this is not started again. None never discards an arm.
         repeats
             Process starts of every arm.
         control
-            Arm that is measured a second time, as a separate arm that is called
-            "<arm> again" (A/A control). It is what the others are compared with; the
-            two are as far apart as the order allows.
+            Baseline arm, which is also measured as a separate arm "<arm> again" (A/A
+            control). The other arms are compared with the baseline. The two are as far
+            apart as the order allows.
         unrepeated
-            What is measured once, before the arms, by name, such as the bandwidth
-            between devices. It is not compared with anything.
+            Configurations by name that are run once, before the arms, such as a
+            measurement of all-reduce bandwidth. They are not compared.
         concurrent
-            Arms that are started together, group by group, each group in the order of
-            the arms. If one of its runs does not finish, all of them are repeated.
+            Groups of arms that are started together, each in the order of the arms. If
+            one run of a group does not finish, the whole group is repeated.
         parallel
-            Most starts side by side, each on GPUs of its own; all arms of a repeat get
-            the same ones. None is as many as there are free GPUs for on this machine,
-            if every arm is a script or function and the metric is no time or rate by
-            its name; else 1.
+            Maximum number of concurrent starts, each on separate GPUs; all arms of a
+            repeat use the same GPUs. None: as many as the free GPUs of this machine
+            allow if every arm is a script or function and the metric's name does not
+            suggest a time or rate, otherwise 1.
         parameters
             The notebook's parameters, for the record.
         environment
@@ -147,20 +146,20 @@ class Study(StoredStudy):
         kind
             Kind of its report, such as ``scaling``; None for the report of any arms.
         plan
-            What that report must know of the plan, as JSON values.
+            Facts of the plan that this report requires, as JSON values.
         trust
-            Also accept what configurations of other users' runs request of Slurm: see
+            Also accept Slurm options in configurations from other users' runs: see
             `nbkit.launch`.
         minutes
-            Time limit of each `run` and `resume`. Starts that do not fit are not begun
-            and listed in the report; None or 0 measures all arms and repeats.
+            Time limit of each `run` and `resume`. Starts that do not fit are skipped
+            and listed in the report. None or 0: no limit.
 
         Raises
         ------
         ConfigError
             If there is nothing to run, a name is used twice, two arms are the same
-            program, the control is not an arm, arms cannot be started together, one
-            holds a secret, or ``minutes`` is not a time.
+            program, the control is not an arm, arms cannot be started together, an arm
+            contains a secret, or ``minutes`` is not a time.
         RunError
             If a configuration needs ``trust``.
         StoreError
@@ -262,14 +261,14 @@ class Study(StoredStudy):
         wait_for_idle: float = 0.0,
         minutes: float | None = None,
     ) -> Self:
-        """Run what has not finished yet: one by one, or side by side.
+        """Execute all runs that have not finished, sequentially or concurrently.
 
         Every run is a separate process start, and is stopped if this process ends. In a
-        study with a metric, a start that fails does not end it: the report states how
-        many did. An arm is given up after two failures without a result.
-        Under a time limit, starts that do not fit are not begun: the first pair of arms
-        is started first; then it is measured up to a verdict, interleaved with every
-        other arm for which that fits; then the others are started once.
+        study with a metric, a failed start does not end the study: the report states
+        how many failed. After two failures without a result, an arm is not started
+        again. Under a time limit, starts that do not fit are skipped. The first pair of
+        arms is started first, then repeated up to a verdict, interleaved with every
+        other arm that fits; remaining arms are started once.
 
         Parameters
         ----------
@@ -279,17 +278,17 @@ class Study(StoredStudy):
             Also execute a study that was imported, or that other users own or can
             write; what it executes is printed first.
         force
-            Also execute a study whose process is not visible from here, on a host or in
-            a container that is gone. If the process still exists, it ends with its next
+            Also execute a study that another process may be executing on a host or in a
+            container that is gone. If that process still exists, it ends with its next
             run.
         wait_for_idle
-            Seconds to wait at most, before the first run, until CPUs and all visible
-            GPUs are less than a tenth busy. The time and what was still busy are
-            recorded.
+            Maximum time in seconds to wait, before the first run, until CPUs and all
+            visible GPUs are less than 10 % busy. The study records the time waited and
+            what was still busy.
         minutes
-            Time limit of this execution, after that wait; a start that has begun is
-            completed, one that still waits for devices is stopped. None is the limit
-            the study was created with, 0 is no limit.
+            Time limit of this execution, after that wait. A start that is running is
+            completed; one that still waits for devices is stopped. None is the limit
+            from `create`, 0 is no limit.
 
         Raises
         ------
@@ -300,10 +299,10 @@ class Study(StoredStudy):
             If the study needs ``trust``, or another process executes it or may do so
             (see ``force``).
         RunFailedError
-            If a run fails, with a metric all of an arm; earlier runs are kept, runs
-            beside it are stopped.
+            If a run fails; in a study with a metric, if all runs of an arm fail.
+            Earlier runs are kept, concurrent runs are stopped.
         NotEnoughDataError
-            If an arm has no such metric; the text names those that it has.
+            If an arm has no such metric; the error lists the metrics that it has.
         RunStoppedError
             If a user stops a run.
         """
@@ -357,7 +356,7 @@ class Study(StoredStudy):
         force: bool = False,
         minutes: float | None = None,
     ) -> Self:
-        """Continue an interrupted study; the same as `run`, without an idle wait."""
+        """Continue an interrupted study; same as `run`, but never waits for idle."""
         return self.run(progress=progress, trust=trust, force=force, minutes=minutes)
 
     def _wait_for_idle(

@@ -36,7 +36,7 @@ _NEEDED = (
 
 
 class Binding:
-    """The module, of which every function raises NVML's errors alone."""
+    """The module, whose functions raise only NVML's errors."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -58,7 +58,7 @@ class Binding:
 
     @property
     def file(self) -> str:
-        """Where the module comes from."""
+        """File of the module."""
         return str(getattr(self._module, "__file__", None) or self._module)
 
     def _call(self, function: Any, *arguments: Any, **named: Any) -> Any:

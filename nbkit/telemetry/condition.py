@@ -14,30 +14,30 @@ from nbkit.telemetry.questions import check_reading
 
 @dataclass(frozen=True)
 class GpuCondition:
-    """The condition of a GPU; None is unknown. The words are nvidia-smi's."""
+    """Condition of a GPU, in the terms of nvidia-smi; None if unknown."""
 
     index: int
     """NVML's index."""
     pcie_width: int | None = None
     """Lanes in use (``pcie.link.width.current``)."""
     pcie_width_max: int | None = None
-    """Lanes, the most that GPU and slot can do (``pcie.link.width.max``)."""
+    """Most lanes that GPU and slot support (``pcie.link.width.max``)."""
     remap_pending: bool | None = None
-    """Whether broken memory waits for a reset to be replaced
+    """Whether defective memory will be remapped at the next reset
     (``remapped_rows.pending``, ``retired_pages.pending``)."""
     remap_failed: bool | None = None
-    """Whether broken memory could not be replaced (``remapped_rows.failure``)."""
+    """Whether remapping of defective memory failed (``remapped_rows.failure``)."""
     power_limit_watts: float | None = None
-    """The limit in force (``enforced.power.limit``)."""
+    """Power limit in force (``enforced.power.limit``)."""
     power_limit_default_watts: float | None = None
-    """The limit that the GPU is made for (``power.default_limit``)."""
+    """Default power limit (``power.default_limit``)."""
     fabric: str | None = None
-    """How far the fabric manager is with it (``fabric.state``): ``not started``, ``in
+    """State of its fabric initialization (``fabric.state``): ``not started``, ``in
     progress``, ``completed``, or why it failed; None without NVSwitch."""
 
 
 def read_condition(pynvml: Any, gpu: Gpu) -> GpuCondition:
-    """Return the condition of a GPU; nothing is known of one that is lost."""
+    """Return the condition of a GPU, unknown if the GPU is lost."""
     if gpu.error:
         return GpuCondition(gpu.index)
 

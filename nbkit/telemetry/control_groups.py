@@ -19,7 +19,7 @@ _FILES = {
 
 
 def smallest_limit(controller: str, root: Path = Path("/")) -> int | None:
-    """Return what this process's control group and all above it grant at most."""
+    """Return the smallest limit of this process's control group and all above it."""
     # https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.max, pids.max)
     # https://docs.kernel.org/admin-guide/cgroup-v1/memory.html (memory.limit_in_bytes)
     # https://docs.kernel.org/admin-guide/cgroup-v1/pids.html (pids.max)

@@ -30,20 +30,20 @@ from nbkit.telemetry.visible_devices import visible_devices
 
 @dataclass(frozen=True)
 class CpuBinding:
-    """The CPUs of one rank, and why these."""
+    """CPUs to which a rank is bound, or why it is not."""
 
     asked: str
     """``cpu_binding`` of the run's configuration."""
     cpus: tuple[int, ...]
     numa_nodes: tuple[int, ...] | None
-    """Of these CPUs; None if unknown."""
+    """NUMA nodes of these CPUs; None if unknown."""
     sockets: tuple[int, ...] | None
-    """Of these CPUs; None if unknown."""
+    """Sockets of these CPUs; None if unknown."""
     shared_by: int
-    """Ranks of this host that share these CPUs."""
+    """Number of ranks of this host that share these CPUs."""
     why_not: str | None = None
-    """Why the rank is not bound as was asked, or could only be bound to what it had
-    anyway; None if it is bound."""
+    """Why the rank is not bound as requested, or only to the CPUs that it had before;
+    None if it is bound."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -55,7 +55,7 @@ class GpuNodes:
     """NUMA nodes of the GPUs of a host's ranks."""
 
     by_number: tuple[int | None, ...]
-    """By CUDA's number of the GPU; empty if nothing is known of any."""
+    """NUMA nodes by CUDA's GPU number; empty if all are unknown."""
     why_unknown: str = "the kernel does not report the NUMA node of its GPU"
 
     def of(self, local_rank: int) -> int | None:
@@ -70,7 +70,7 @@ def gpu_nodes(
     mig_parents: Mapping[str, str],
     cuda_order: str | None,
 ) -> GpuNodes:
-    """Return the NUMA nodes of the GPUs that CUDA numbers in a process."""
+    """Return the NUMA nodes of a process's GPUs, by CUDA's number."""
     # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
     allowed = [gpu for gpu in gpus if gpu.uuid and not gpu.error]
     numbered = [replace(gpu, index=number) for number, gpu in enumerate(allowed)]
@@ -105,7 +105,7 @@ def choose(
     local_world_size: int,
     gpus: GpuNodes | None = None,
 ) -> CpuBinding:
-    """Return the CPUs of one of a host's ranks; every rank comes to the same result."""
+    """Return the CPUs of one rank of a host; every rank computes the same result."""
     usable = [cpu for cpu in cpus if cpu.is_usable]
     if asked == "none":
         return _binding(asked, usable, local_world_size, None)

@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CudaAdvice:
-    """What an error of CUDA means, and what to do now."""
+    """Meaning of a CUDA error, and its fix."""
 
     text: str
     """One sentence without a full stop."""
@@ -29,12 +29,12 @@ _HINTS = re.compile(r"Did you run some cuda functions .*?\? | Please .*$")
 
 @cache
 def gpu_errors() -> dict[str, Any]:
-    """Return what is known of errors: ``cuda`` by pattern, ``xids`` by code."""
+    """Return the table of errors: ``cuda`` by pattern, ``xids`` by code."""
     return json.loads(_TABLES.read_text(encoding="utf-8"))
 
 
 def cuda_advice(message: str) -> CudaAdvice | None:
-    """Return what an error of CUDA, torch or NVML means; None if not a GPU's fault."""
+    """Return advice on a CUDA, torch or NVML error; None if it is not about a GPU."""
     for row in gpu_errors()["cuda"]:
         if re.search(row["pattern"], message, re.IGNORECASE):
             return CudaAdvice(row["advice"], row.get("may_pass", False))
@@ -57,6 +57,6 @@ def is_out_of_memory(message: str) -> bool:
 
 
 def first_line(message: str) -> str:
-    """Return what an error says, without the general hints that torch adds to it."""
+    """Return the text of an error without the general hints that torch adds."""
     line = message.strip().partition("\n")[0]
     return _HINTS.sub("", line).strip().rstrip(".;")

@@ -56,7 +56,7 @@ class _Output:
         self.flush()
 
     def flush(self) -> None:
-        """Write what the pipe takes."""
+        """Write as much as the pipe accepts."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self.fd, self._unsent) :]
@@ -65,7 +65,7 @@ class _Output:
 
 
 class Feed:
-    """Turns readings into lines."""
+    """Writes readings as lines of JSON."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Feed:
         self._is_silent = False
 
     def silent_at(self) -> float:
-        """Return when the driver will have been silent for too long."""
+        """Return the time at which the driver counts as not answering."""
         asked_at = self._gpus.asked_at
         if asked_at is None or self._is_silent:
             return math.inf
@@ -107,7 +107,7 @@ class Feed:
             self._write_sample(None)
 
     def wake(self) -> None:
-        """Write what the threads have for the reader."""
+        """Write the results of the threads."""
         reading = self._gpus.take()
         if reading is not None:
             self._reading = reading
@@ -117,7 +117,7 @@ class Feed:
             self._output.write({"kind": "past", "rows": rows})
 
     def handle_command(self, line: bytes) -> None:
-        """Take in what the parent says; what cannot be parsed is reported on stderr."""
+        """Handle a command of the parent; report an invalid one on stderr."""
         try:
             self._apply(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
@@ -257,7 +257,7 @@ class _Loop:
         self.ending = False
 
     def run(self, stdin: int, wake: int, parent: int | None) -> int:
-        """Work until the end; return the exit code."""
+        """Run until the end is requested; return the exit code."""
         poll = select.poll()  # `select.select` refuses descriptors above 1023.
         for fd in (stdin, wake, parent):
             if fd is not None:
@@ -297,7 +297,7 @@ class _Loop:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write readings until the end is asked for; return the exit code."""
+    """Write readings until the end is requested; return the exit code."""
     arguments = _parse(argv)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

@@ -67,18 +67,16 @@ _SHARE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class HostShare:
-    """A part of the host."""
+    """CPUs and memory that this process may use."""
 
     cpus: float
     """CPUs that the process may keep busy, by affinity and control group."""
     memory_bytes: int | None
-    """Memory that its control group grants; None without a limit. It may be more than
-    the host has.
-    """
+    """Memory limit of its control group, or None; may exceed the host's memory."""
 
 
 class HostShareReader:
-    """Looks now and then at what this process may use."""
+    """Reads at intervals what this process may use of the host."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -86,7 +84,7 @@ class HostShareReader:
         self._due = 0.0
 
     def read(self) -> HostShare:
-        """Return the share as it was at most half a minute ago."""
+        """Return the share, at most half a minute old."""
         now = time.monotonic()
         if self._share is None or now >= self._due:
             self._due = now + _SHARE_SECONDS
@@ -96,7 +94,7 @@ class HostShareReader:
 
 
 class Rates:
-    """Rates of counters, each over its own times."""
+    """Rates of counters, each over the times of its own readings."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[Any, str], tuple[float, int]] = {}
@@ -122,7 +120,7 @@ def inventory(
     host: HostSample,
     share: HostShare,
 ) -> dict[str, Any]:
-    """Return what changes seldom."""
+    """Return the facts that seldom change."""
     used, free = host.memory_used_bytes, host.memory_available_bytes
     total = None if used is None or free is None else used + free
     cpus, limit = os.cpu_count(), share.memory_bytes

@@ -58,7 +58,7 @@ class Gpm:
         return self._values
 
     def close(self) -> None:
-        """Give NVML its memory back."""
+        """Free the memory of NVML."""
         samples = (self._before, self._spare)
         self._before = self._spare = None
         for sample in filter(None, samples):

@@ -77,7 +77,7 @@ class _WholeGpuError(Exception):
 
 
 class Gpu:
-    """One GPU, with its memory of what it cannot tell."""
+    """One GPU; remembers the queries that it does not support."""
 
     def __init__(self, pynvml: Any, index: int, *, detailed: bool = False) -> None:
         self._pynvml = pynvml
@@ -98,7 +98,7 @@ class Gpu:
 
     @classmethod
     def find(cls, pynvml: Any, index: int, *, detailed: bool = False) -> Self:
-        """Return the GPU of an NVML index; one that does not answer says why."""
+        """Return the GPU of an NVML index; with an error if it does not answer."""
         gpu = cls(pynvml, index, detailed=detailed)
         try:
             gpu.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -114,7 +114,7 @@ class Gpu:
         return gpu
 
     def read(self) -> GpuSample:
-        """Return one reading; a GPU that is lost gives one with an error alone."""
+        """Return one reading; of a lost GPU, only its error."""
         identity = (self.index, self.uuid, self.name)
         if self.error:
             return GpuSample(*identity, error=self.error, xid=self.xid)
@@ -152,19 +152,19 @@ class Gpu:
         return GpuSample(*identity, **values)
 
     def close(self) -> None:
-        """Let go what a detailed reading holds."""
+        """Release the resources of detailed readings."""
         if self._gpm is not None:
             self._gpm.close()
 
     def set_xid_reason(self, reason: str | None) -> None:
-        """Remember why the driver does not report this GPU's errors; None: it does."""
+        """Set why the driver does not report this GPU's errors; None if it does."""
         if reason is None:
             self._reasons.pop("xid", None)
         else:
             self._reasons["xid"] = reason
 
     def describe(self) -> GpuDevice:
-        """Return what does not change while the driver is loaded."""
+        """Return the properties that are constant while the driver is loaded."""
         identity = (self.index, self.uuid, self.name)
         if self.error:
             return GpuDevice(*identity, error=self.error)

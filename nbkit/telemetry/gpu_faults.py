@@ -23,11 +23,11 @@ class Fault:
     """An error of a GPU."""
 
     text: str
-    """Which GPU, what happened, and what to do now; without a full stop."""
+    """GPU, what happened, and the fix; without a full stop."""
     may_pass: bool
     """Whether a new attempt on the same GPU may succeed."""
     of_program: bool
-    """Whether a program has caused it, not the GPU."""
+    """Whether a program caused the error, not the GPU."""
 
 
 _ECHOES = {45}
@@ -35,7 +35,7 @@ _ECHOES = {45}
 
 
 def xid_advice(code: int, index: int) -> Fault:
-    """Return what an Xid means."""
+    """Return the meaning of an Xid and its fix."""
     rows = gpu_errors()["xids"]
     row = rows.get(str(code), rows["other"])
     text = f"Xid {code} ({row['what']}): {row['advice'].format(index=index)}"
@@ -76,7 +76,7 @@ def last_readings(
 
 
 def faults(readings: Sequence[Sequence[GpuSample]]) -> list[Fault]:
-    """Return the errors of GPUs in some readings: of each GPU the first cause."""
+    """Return the first error of each GPU in some readings."""
     last = readings[-1] if readings else ()
     causes: list[Fault] = []
     for gpu in last:

@@ -100,19 +100,18 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
     what = "Fabric manager"
     for fabric, indices in _alike((gpu.fabric, gpu.index) for gpu in conditions):
         is_done = fabric == "completed"
-        detail = f"{fabric} on {named(indices)}: CUDA waits for it"
+        detail = f"{fabric} on {named(indices)}: CUDA cannot initialize"
         detail = f"{named(indices)} can use NVSwitch" if is_done else detail
         remedy = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
         yield check(what, is_done, detail, f"{remedy}driver's own", "failure")
     links = ((gpu.pcie_width, gpu.pcie_width_max, gpu.index) for gpu in conditions)
     for (width, most), indices in _reduced(links):
-        detail = f"{named(indices)} has {width} of {most} lanes: images and gradients "
+        detail = f"{named(indices)} limited to {width} of {most} lanes: slow transfers"
         remedy = (
-            "switch off, reseat card and riser; sudo lspci -vv | grep -i downgraded"
+            "power off, reseat card and riser; sudo lspci -vv | grep -i downgraded "
+            "shows the slot"
         )
-        yield CheckResult(
-            "PCIe link", "warning", f"{detail}wait", f"{remedy} shows the slot"
-        )
+        yield CheckResult("PCIe link", "warning", detail, remedy)
     for gpu in conditions:
         if gpu.remap_failed:
             detail = "memory is defective and cannot be repaired (row remapping failed)"
@@ -170,7 +169,7 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Check
         remedy = "unset it, or use GPUs listed by nvidia-smi -L"
         yield CheckResult(what, "failure", detail, remedy)
     elif visible < len(devices):
-        detail = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {visible} of {len(devices)}"
+        detail = f"{visible} of {len(devices)} GPUs (CUDA_VISIBLE_DEVICES={setting!r})"
         state: State = "info" if visible else "warning"
         yield CheckResult(what, state, detail, "unset it to use them all")
 

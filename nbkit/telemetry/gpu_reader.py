@@ -38,22 +38,22 @@ in only when it is opened again.
 
 @dataclass(frozen=True)
 class GpuReading:
-    """What is known of the GPUs at one moment."""
+    """One reading of all GPUs."""
 
     gpus: tuple[GpuSample, ...] = ()
-    """In NVML's order; without those that CUDA_VISIBLE_DEVICES hides."""
+    """GPUs in NVML's order, without those that CUDA_VISIBLE_DEVICES hides."""
     devices: dict[int, GpuDevice] = field(default_factory=dict)
-    """What does not change about each, by NVML's index."""
+    """Constant properties of each GPU, by NVML's index."""
     driver_version: str | None = None
     cuda_driver_version: str | None = None
     pids_are_here: bool = True
     """Whether pids may be those of processes of this machine."""
     reported_holders: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What the source itself says of a process, by pid: parts of a holder."""
+    """Facts of the source on a process, by pid: parts of a holder."""
     reason: str | None = None
     """Why GPUs cannot be read; None if they can."""
     message: str | None = None
-    """The same in a sentence, with what to do now."""
+    """The reason in a sentence, with the fix."""
 
 
 class GpuReader:
@@ -74,7 +74,7 @@ class GpuReader:
         self._known_to_driver: set[str] = set()
 
     def read(self) -> GpuReading:
-        """Return one reading; one of no GPU says why."""
+        """Return one reading; one without GPUs contains the reason."""
         try:
             if self._source is not None and self._may_be_better_now():
                 self.close()
@@ -90,7 +90,7 @@ class GpuReader:
             return self._opened
 
     def close(self) -> None:
-        """Let the GPUs go; the next reading opens them again."""
+        """Close the GPUs; the next reading opens them again."""
         source, self._source = self._source, None
         self._next_try = 0.0
         if source is not None:
@@ -221,19 +221,19 @@ class GpuThread(threading.Thread):
         """Whether it ended by an error, which is a defect of nbkit's."""
 
     def ask(self) -> None:
-        """Ask for a reading; there must be none under way."""
+        """Request a reading; none may be in progress."""
         self.asked_at = time.monotonic()
         self._wanted.set()
 
     def take(self) -> GpuReading | None:
-        """Return the reading that was asked for, once; None if it is not there yet."""
+        """Return the requested reading once; None if it is not ready yet."""
         reading, self._reading = self._reading, None
         if reading is not None:
             self.asked_at = None
         return reading
 
     def run(self) -> None:
-        """Read whenever asked; without end."""
+        """Read on each request, endlessly."""
         try:
             while True:
                 self._wanted.wait()

@@ -17,7 +17,7 @@ record of a run.
 
 
 GpuSource: TypeAlias = "Nvml | Replay"
-"""What reads GPUs. Any call may hang, as one of NVML may."""
+"""Reader of GPUs. Any call may hang, like those of NVML."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class SourceSetting:
     """The source that this process should read."""
 
     kind: str
-    """``nvml`` or ``replay``; also another word, which `open` refuses."""
+    """``nvml`` or ``replay``; `open` raises for any other value."""
     name: str = ""
-    """Of a replay: its file, or the name of the trace that comes with nbkit."""
+    """File of the replay, or the name of the trace that comes with nbkit."""
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return what the environment says; NVML unless it says otherwise."""
+        """Return the source set in the environment; the default is NVML."""
         kind, _, name = os.environ.get(SOURCE_VARIABLE, "").partition(":")
         return cls(kind or "nvml", name)
 

@@ -38,7 +38,7 @@ class _Question:
 
 
 class GpuUsers:
-    """Asks who uses GPUs, now and then."""
+    """Queries the users of GPUs at intervals."""
 
     def __init__(
         self, timeout_seconds: float = 60.0, patience_seconds: float = 1.0
@@ -56,7 +56,7 @@ class GpuUsers:
     def ask(
         self, names: Collection[str], but: int | None = None
     ) -> dict[str, str] | None:
-        """Return what to say of each device that a process uses, by its name."""
+        """Return the user of each device in use, in words, by the device's name."""
         # If the driver does not answer, every device counts as used.
         if self._stuck is not None and self._stuck.poll() is None:
             return dict.fromkeys(names, _SILENT)  # no second one beside it
@@ -137,7 +137,7 @@ class GpuUsers:
 def gpu_users(
     samples: Collection[GpuSample], names: Collection[str], own: Collection[int]
 ) -> dict[str, str]:
-    """Return what to say of each device that a process uses, by its name."""
+    """Return the user of each device in use, in words, by the device's name."""
     broken = {
         str(sample.uuid): f"the driver ({sample.error}; see dmesg)"
         for sample in samples
@@ -156,7 +156,7 @@ def unverified_gpus(
     *,
     host_pids: bool,
 ) -> set[str]:
-    """Return devices with one user alone, who may be the asker under another pid."""
+    """Return devices whose only user may be the asking process, by another pid."""
     # In a container with its own pids the driver may name the host's, or none.
     by_device = _strangers(samples, names, own)
     return {

@@ -51,7 +51,7 @@ _FEWEST_PROCESSES = 4096
 def checks() -> Iterator[CheckResult]:
     """Yield the results, the driver last."""
     if platform.system() != "Linux":
-        remedy = "launch runs on Linux; this system can only show and compare them"
+        remedy = "launch on a Linux host; this one can only show and compare runs"
         yield CheckResult("System", "failure", platform.system(), remedy)
         return
     machine = describe_machine(gpus=False)
@@ -120,7 +120,7 @@ def _binding(num_nodes: int | None) -> CheckResult:
 
 
 def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
-    """Return whether loading processes and NCCL have the shared memory they need."""
+    """Return whether there is enough shared memory for DataLoader and NCCL."""
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:

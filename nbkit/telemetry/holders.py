@@ -40,12 +40,12 @@ class Kernel:
 
     kernel_id: str
     pid: int | None = None
-    """None for a kernel on another machine."""
+    """Process id; None for a kernel on another machine."""
     name: str | None = None
     path: str | None = None
-    """Its notebook, below the server's root."""
+    """Path of its notebook, relative to the server's root."""
     idle_since: float | None = None
-    """Unix time in seconds; None while it works."""
+    """When it became idle: Unix time in seconds; None while busy."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class ReportedRun:
     devices: Sequence[str] = ()
     """UUIDs of its GPUs or MIG instances."""
     pids: Sequence[int] = ()
-    """Its ranks, as they count pids."""
+    """Process ids of its ranks, in their own pid namespace."""
     path: str | None = None
-    """The notebook that owns it."""
+    """Notebook that owns the run."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,12 @@ class HolderFinder:
         self._known: dict[int, _Known] = {}
 
     def set_kernels(self, kernels: Iterable[Kernel]) -> None:
-        """Replace what is known of kernels."""
+        """Replace the known kernels."""
         self._kernels = {kernel.kernel_id: kernel for kernel in kernels}
         self._note_roots()
 
     def set_runs(self, runs: Iterable[ReportedRun]) -> None:
-        """Replace what is known of runs."""
+        """Replace the known runs."""
         self._runs = {run.run_id: run for run in runs}
         self._note_roots()
 
@@ -150,7 +150,7 @@ class HolderFinder:
         return (None if unknown else holders), memory
 
     def forget_all_but(self, pids: Iterable[int]) -> None:
-        """Forget processes that are on no GPU any more."""
+        """Forget processes that no longer use a GPU."""
         used = set(pids)
         self._known = {pid: it for pid, it in self._known.items() if pid in used}
 

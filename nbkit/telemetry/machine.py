@@ -19,7 +19,7 @@ from nbkit.telemetry.topology import number_of, text_of
 
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
-    """Return what this machine is, as JSON values; unknown is None."""
+    """Return the constant facts of this machine, as JSON values; unknown is None."""
     gpu_facts: dict[str, Any] = {}
     if gpus:
         # Here, since importing pynvml takes longer than all the rest.
@@ -49,7 +49,7 @@ def cpu_model() -> str | None:
 
 
 def container_kind() -> str | None:
-    """Return the kind of container that left a sign of itself; None outside of one."""
+    """Return the kind of container; None if there is no sign of one."""
     for variable, kind in (
         ("APPTAINER_CONTAINER", "apptainer"),
         ("SINGULARITY_CONTAINER", "singularity"),

@@ -124,7 +124,7 @@ def _has_nvidia_device() -> bool:
 
 
 def unavailable(reason: str) -> NvmlUnavailableError:
-    """Return the error that tells why GPUs cannot be read, and what to do now."""
+    """Return the error for GPUs that cannot be read, with its fix."""
     remedy = _REMEDIES.get(reason, "run nvidia-smi for details")
     message = f"GPUs cannot be read ({reason}): {remedy}."
     return NvmlUnavailableError(message, reason=reason)
@@ -170,12 +170,12 @@ class Nvml:
 
     @property
     def pids_are_here(self) -> bool:
-        """Whether its pids may be those of processes of this machine: they may."""
+        """Whether its pids may be those of processes of this machine: True."""
         return True
 
     @property
     def reported_holders(self) -> Mapping[int, dict[str, Any]]:
-        """What NVML itself says of a process except its memory: nothing."""
+        """Further facts on processes, by pid: none from NVML."""
         return {}
 
     @property
@@ -186,18 +186,18 @@ class Nvml:
 
     @property
     def cuda_driver_version(self) -> str | None:
-        """Newest CUDA that the driver runs, such as ``12.8`` (``nvidia-smi``)."""
+        """Newest CUDA version that the driver supports, such as ``12.8``."""
         version = self._ask_system("nvmlSystemGetCudaDriverVersion")
         if type(version) is not int or not 0 < version < 1_000_000:
             return None
         return f"{version // 1000}.{version % 1000 // 10}"
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Return what does not change about each GPU, in NVML's order."""
+        """Return the constant properties of each GPU, in NVML's order."""
         return tuple(gpu.describe() for gpu in self._gpus)
 
     def conditions(self) -> tuple[GpuCondition, ...]:
-        """Return what holds each GPU back, in NVML's order."""
+        """Return the condition of each GPU, in NVML's order."""
         return tuple(read_condition(self._pynvml, gpu) for gpu in self._gpus)
 
     def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
@@ -208,7 +208,7 @@ class Nvml:
         return tuple(gpu.read() for gpu in selected)
 
     def topology(self) -> list[list[str | None]]:
-        """Return how each GPU reaches each other one, both by NVML index."""
+        """Return the connection of each pair of GPUs, both by NVML index."""
         # The words are those of ``nvidia-smi topo -m``: ``X`` itself, ``PIX`` one PCIe
         # switch, ``PXB`` several, ``PHB`` the host bridge, ``NODE`` within a NUMA node,
         # ``SYS`` between NUMA nodes; besides, ``NVLINK`` any number of NVLinks and
@@ -216,14 +216,14 @@ class Nvml:
         return [[self._path(a, b) for b in self._gpus] for a in self._gpus]
 
     def p2p(self) -> dict[str, list[list[str | None]]]:
-        """Return whether each GPU reaches each other one's memory without the host."""
+        """Return whether each pair of GPUs supports peer-to-peer access."""
         return {
             way: [[self._p2p(a, b, constant) for b in self._gpus] for a in self._gpus]
             for way, constant in _P2P_WAYS.items()
         }
 
     def close(self) -> None:
-        """Let NVML go, so that an unwatched GPU may sleep; nothing works after it."""
+        """Close NVML, so that an idle GPU may power down; no call works afterwards."""
         xids = [] if self._xids is None else [self._xids.close]
         gpus = [gpu.close for gpu in self._gpus]
         for close in (*xids, *gpus, self._pynvml.nvmlShutdown):

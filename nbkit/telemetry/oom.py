@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 class OomKills:
-    """Tells whether the kernel has killed a process for lack of memory since a time."""
+    """Detects whether the kernel has killed a process for lack of memory."""
 
     def __init__(self) -> None:
         self._before = _oom_kills()
 
     def have_grown(self) -> bool:
-        """Return whether there were any since this was made, as far as is known."""
+        """Return whether there were kills since the creation; False if unknown."""
         now = _oom_kills()
         return None not in (now, self._before) and now != self._before
 

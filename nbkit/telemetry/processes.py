@@ -23,7 +23,7 @@ _CUDA = re.compile(rb"/libcuda\.so")
 
 @dataclass(frozen=True)
 class Parent:
-    """What ``/proc/PID/stat`` says of a process and its parent."""
+    """Parent and start time of a process, from ``/proc/PID/stat``."""
 
     parent_pid: int
     start_ticks: int
@@ -42,7 +42,7 @@ def parent_of(pid: int) -> Parent | None:
 
 
 def is_own(pid: int) -> bool:
-    """Tell whether there is such a process, of the user of this one."""
+    """Return whether the process exists and belongs to this user."""
     try:
         return os.stat(f"/proc/{pid}").st_uid == os.getuid()  # noqa: PTH116
     except OSError:
@@ -51,19 +51,19 @@ def is_own(pid: int) -> bool:
 
 @dataclass(frozen=True)
 class LocalProcess:
-    """What stays the same of a process of this machine."""
+    """Constant facts of a process of this machine."""
 
     pid: int
     start_ticks: int
     user: str | None
     command: str | None
-    """The command line, cut; None if it may not be seen."""
+    """The command line, truncated; None if it cannot be read."""
     own: bool
     """Whether it belongs to the user of this process."""
 
     @classmethod
     def of(cls, pid: int, start_ticks: int) -> LocalProcess:
-        """Return the facts of a process; what it hides or took with it is None."""
+        """Return the facts of a process; None for those that cannot be read."""
         try:
             uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116  (every second)
         except OSError:
@@ -72,7 +72,7 @@ class LocalProcess:
         return cls(pid, start_ticks, name, _command(pid), own=uid == os.getuid())
 
     def uses_cuda(self) -> bool | None:
-        """Return whether the process uses CUDA; None if it may not be looked into."""
+        """Return whether the process uses CUDA; None if it cannot be read."""
         try:
             with os.scandir(f"/proc/{self.pid}/fd") as descriptors:
                 if any(map(_is_gpu, descriptors)):
@@ -82,7 +82,7 @@ class LocalProcess:
             return None
 
     def variable(self, name: str) -> str | None:
-        """Return a variable that the process was started with, if it may be seen."""
+        """Return an environment variable of the process, if it can be read."""
         try:
             environment = _read(f"/proc/{self.pid}/environ")
         except OSError:
@@ -108,7 +108,7 @@ def _maps_cuda(pid: int) -> bool:
 
 @functools.cache
 def pids_are_the_hosts() -> bool:
-    """Tell whether this process counts pids as the driver does: in no container."""
+    """Return whether this process has the driver's pids: in no container."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
     except OSError:
@@ -117,7 +117,7 @@ def pids_are_the_hosts() -> bool:
 
 @functools.cache
 def user_name(uid: int) -> str:
-    """Return a user's name; the number of one without a name, as in a container."""
+    """Return a user's name, or the uid without a name, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

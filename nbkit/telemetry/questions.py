@@ -40,7 +40,7 @@ class Query(NamedTuple):
 
 
 class Questions(NamedTuple):
-    """Everything that is asked of a GPU."""
+    """All queries for a GPU."""
 
     name: Query
     sample: tuple[Query, ...]
@@ -55,7 +55,7 @@ class Questions(NamedTuple):
 
 @functools.cache
 def questions_for(pynvml: Any) -> Questions:
-    """Return what is asked of a GPU, and in which forms."""
+    """Return the queries for a GPU, each with its variants."""
     power_limit = _single(
         "power_limit_watts", ("nvmlDeviceGetEnforcedPowerLimit",), value=_thousandth
     )
@@ -225,7 +225,7 @@ def _words_of(pynvml: Any, words: dict[str, str]) -> dict[int, str]:
 
 
 def check_reading(value: Any) -> Any:
-    """Return a value if it may be one of a field."""
+    """Return a value if it is valid for a field."""
     if isinstance(value, int | float):
         if not -_LARGEST <= value <= _LARGEST:  # nor NaN
             message = f"{value!r:.40} is not a reading"

@@ -1,9 +1,9 @@
 """Replay of a GPU trace, for machines without a GPU: Binder, demos, tests.
 
 A trace is a file that `nbkit.telemetry.sampler` wrote: a header, then samples. Of a
-file with several headers, the longest part is played. It goes round without end;
-gauges are those of the sample before, counters grow evenly between two samples and on
-over the seam. Traces written manually say ``"scripted": true`` in their header, and may
+file with several headers, the longest part is played. It is repeated endlessly;
+gauges are those of the previous sample, counters grow evenly between samples and across
+repetitions. Traces written manually say ``"scripted": true`` in their header, and may
 hold lines of further kinds:
 
 ``{"kind": "wave", "field": ..., "gpus": [0, 1], "middle": m, "swing": s,
@@ -12,10 +12,10 @@ hold lines of further kinds:
     ``m + s * sin(2 * pi * (t + i * d) / p)``, *t* seconds after the start, rounded if
     *m* is a whole number. Without ``gpus``, of all GPUs.
 ``{"kind": "hang", "seconds": 8}``
-    A reading hangs for so long, once a round, after the sample above.
+    A reading hangs for this time, once per repetition, after the sample above.
 ``{"kind": "holders", "by_pid": {"4321": {"user": "ann", "idle_seconds": 60, ...}}}``
-    What the panel shows of a process of the trace; it went idle so many seconds before
-    the trace is opened.
+    Facts that the sidebar shows for a process of the trace; ``idle_seconds`` is its
+    idle time when the trace is opened.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def open_replay(name: str) -> Replay:
 
 
 def refuse(value: str, why: str) -> NvmlUnavailableError:
-    """Return the error that tells that a source of GPUs cannot be used."""
+    """Return the error for a GPU source that cannot be used."""
     message = (
         f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Use "
         f"replay:FILE with a file written by the sampler of nbkit, or replay:{TRACE}; "
@@ -83,13 +83,13 @@ def _raise_if_unavailable(reason: str | None) -> None:
 
 @dataclass
 class Trace:
-    """One part of a file: what a sampler wrote from a header to the next."""
+    """One part of a file: a sampler's lines from one header to the next."""
 
     header: dict[str, Any] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     waves: list[dict[str, Any]] = field(default_factory=list)
     hangs: list[tuple[float, float]] = field(default_factory=list)
-    """When, in seconds from the first sample, and for how many seconds."""
+    """Hangs: start in seconds from the first sample, and length in seconds."""
     holders: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any]) -> None:
@@ -177,7 +177,7 @@ class Replay:
 
     @property
     def cuda_driver_version(self) -> str | None:
-        """Newest CUDA that the driver runs, as in the header."""
+        """Newest CUDA version that the driver supports, as in the header."""
         return self._trace.header.get("cuda_driver_version")
 
     @property
@@ -187,11 +187,11 @@ class Replay:
 
     @property
     def reported_holders(self) -> Mapping[int, dict[str, Any]]:
-        """What the trace says of its processes, by pid."""
+        """Facts on the processes of the trace, by pid."""
         return self._holders
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Return what does not change about each GPU, as in the header."""
+        """Return the constant properties of each GPU, as in the header."""
         described = self._trace.header.get("devices") or ()
         return tuple(map(GpuDevice.from_dict, described))
 

@@ -1,6 +1,6 @@
 """Fields of one reading of the machine: units in names, None for unknown.
 
-A field is None when the machine cannot tell it, never 0 and never a guess; for a GPU,
+A field is None if it cannot be read, never 0 and never a guess; for a GPU,
 `GpuSample.unavailable` gives the reason. Fields named "counter" only grow; a reader
 takes differences, and drops a negative one (the counter wrapped or was reset).
 """
@@ -68,7 +68,7 @@ class GpuProcess(_Record):
 
     pid: int | None
     """Process id as the driver sees it; inside a container it may be the host's. None
-    where the driver hides it.
+    if the driver hides it.
 
     ``nvmlDeviceGetComputeRunningProcesses``; ``nvidia-smi
     --query-compute-apps=pid``.
@@ -87,11 +87,11 @@ class MigSample(_Record):
     name: str | None = None
     """Product and profile, such as ``NVIDIA H100 80GB HBM3 MIG 1g.10gb``."""
     memory_used_bytes: int | None = None
-    """As in `GpuSample`, of this instance alone."""
+    """As in `GpuSample`, for this instance only."""
     memory_reserved_bytes: int | None = None
-    """As in `GpuSample`, of this instance alone."""
+    """As in `GpuSample`, for this instance only."""
     memory_total_bytes: int | None = None
-    """As in `GpuSample`, of this instance alone."""
+    """As in `GpuSample`, for this instance only."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class Xid(_Record):
     """
 
     code: int
-    """Such as 79: the GPU has fallen off the bus."""
+    """Error code, such as 79: the GPU has fallen off the bus."""
     t: float
-    """When it was heard: Unix time in seconds."""
+    """When nbkit received it: Unix time in seconds."""
 
 
 _DETAILS = (
@@ -117,12 +117,12 @@ _DETAILS = (
 
 @dataclass(frozen=True)
 class GpuSample(_Record):
-    """One reading of one GPU. The ``nvidia-smi`` words are for ``--query-gpu=``."""
+    """One reading of a GPU; in brackets, the fields of ``nvidia-smi --query-gpu``."""
 
     index: int
     """NVML's index (``index``): neither CUDA's index nor N in /dev/nvidiaN."""
     uuid: str | None = None
-    """The GPU's permanent name (``uuid``); None if lost before it was read."""
+    """The GPU's permanent id (``uuid``); None if lost before it was read."""
     name: str | None = None
     """Product (``name``)."""
     error: str | None = None
@@ -135,16 +135,16 @@ class GpuSample(_Record):
     memory_used_bytes: int | None = None
     """Memory allocated by processes (``memory.used``, ``nvmlDeviceGetMemoryInfo_v2``).
 
-    Drivers before 510 count the driver's own share in it; `memory_reserved_bytes` is
-    None then.
+    Drivers before 510 include the driver's own memory; `memory_reserved_bytes` is then
+    None.
     """
     memory_reserved_bytes: int | None = None
     """Memory that driver and firmware keep for themselves (``memory.reserved``)."""
     memory_total_bytes: int | None = None
     """Physical memory (``memory.total``); with `memory_unified`, the host's."""
     memory_unified: bool = False
-    """Whether GPU and CPUs share the host's memory: NVML then knows no memory of the
-    GPU (GB10).
+    """Whether GPU and CPUs share the host's memory: NVML then reports no GPU memory
+    (GB10).
     https://docs.nvidia.com/dgx/dgx-spark/known-issues.html
     """
     power_watts: float | None = None
@@ -152,11 +152,11 @@ class GpuSample(_Record):
     the last second on most GPUs since Ampere, instantaneous on GA100 and older ones.
     """
     power_limit_watts: float | None = None
-    """The limit in force (``enforced.power.limit``)."""
+    """Power limit in force (``enforced.power.limit``)."""
     energy_joules: float | None = None
     """Counter: energy since the driver was loaded
-    (``nvmlDeviceGetTotalEnergyConsumption``, Volta and later). The way to the energy of
-    a run: power readings miss what happens between them.
+    (``nvmlDeviceGetTotalEnergyConsumption``, Volta and later). Use it for the energy
+    of a run: power readings miss what happens between them.
     """
     temperature_celsius: int | None = None
     """Core temperature (``temperature.gpu``)."""
@@ -165,15 +165,13 @@ class GpuSample(_Record):
     memory_clock_mhz: int | None = None
     """Clock of the memory (``clocks.mem``)."""
     clock_event_reasons: tuple[str, ...] | None = None
-    """Why the clocks are where they are, in words (``clocks_event_reasons.active``);
-    empty if nothing holds them back.
-    """
+    """Reasons for the clocks (``clocks_event_reasons.active``); empty if none."""
     pcie_rx_bytes: int | None = None
-    """Counter: bytes that came to the GPU over PCIe
+    """Counter: bytes received by the GPU over PCIe
     (``NVML_FI_DEV_PCIE_COUNT_RX_BYTES``); it wraps. ``nvidia-smi`` shows rates only.
     """
     pcie_tx_bytes: int | None = None
-    """Counter: bytes that the GPU sent over PCIe (``..._TX_BYTES``); it wraps."""
+    """Counter: bytes sent by the GPU over PCIe (``..._TX_BYTES``); it wraps."""
     nvlink_rx_bytes: int | None = None
     """Counter: payload received over all NVLinks
     (``NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX``; ``nvidia-smi nvlink -gt d``).
@@ -197,16 +195,16 @@ class GpuSample(_Record):
     (``ecc.errors.uncorrected.volatile.total``). Only in a detailed reading.
     """
     xid: Xid | None = None
-    """The last error that the driver reported; None also if it reported none. Only in a
+    """The last error that the driver reported; None if it reported none. Only in a
     detailed reading, and in the samples of a run.
     """
     t: float | None = field(default=None, compare=False)
-    """When the counters were read: Unix time in seconds, for rates."""
+    """When the counters were read, to compute rates: Unix time in seconds."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """Reason of each field that is None, such as ``not supported``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values; those of details only if they are known."""
+        """Return the fields as JSON values; details only if they are known."""
         values = super().to_dict()
         if not self.memory_unified:
             del values["memory_unified"]  # as on most GPUs
@@ -217,7 +215,7 @@ class GpuSample(_Record):
 
     @property
     def is_slowed(self) -> bool | None:
-        """Whether power or heat holds the clocks down; None if unknown."""
+        """Whether power or temperature limits the clocks; None if unknown."""
         if self.clock_event_reasons is None:
             return None
         return not SLOWDOWN_REASONS.isdisjoint(self.clock_event_reasons)
@@ -239,7 +237,7 @@ class GpuSample(_Record):
 
 @dataclass(frozen=True)
 class GpuDevice(_Record):
-    """What does not change about a GPU while its driver is loaded."""
+    """Properties of a GPU that are constant while its driver is loaded."""
 
     index: int
     """NVML's index."""
@@ -252,9 +250,9 @@ class GpuDevice(_Record):
     memory_unified: bool = False
     """As in `GpuSample`."""
     compute_capability: str | None = None
-    """Such as ``9.0`` (``compute_cap``); torch calls it ``sm_90``."""
+    """Such as ``9.0`` (``compute_cap``), which is ``sm_90`` in torch."""
     power_limit_watts: float | None = None
-    """The limit in force (``enforced.power.limit``)."""
+    """Power limit in force (``enforced.power.limit``)."""
     sm_clock_max_mhz: int | None = None
     """Highest clock of the multiprocessors (``clocks.max.sm``)."""
     memory_clock_max_mhz: int | None = None
@@ -262,23 +260,21 @@ class GpuDevice(_Record):
     pci_bus_id: str | None = None
     """Such as ``00000000:1B:00.0`` (``pci.bus_id``)."""
     pcie_generation: int | None = None
-    """The most that GPU and slot can do (``pcie.link.gen.max``); an idle link does
-    less.
-    """
+    """Highest generation of GPU and slot (``pcie.link.gen.max``); lower if idle."""
     pcie_width: int | None = None
-    """Lanes, the most that GPU and slot can do (``pcie.link.width.max``)."""
+    """Most lanes that GPU and slot support (``pcie.link.width.max``)."""
     nvlink_links: int | None = None
     """NVLinks in use (``nvidia-smi nvlink -s``); None without NVLink."""
     nvlink_version: str | None = None
-    """Such as ``4.0``, of the first link."""
+    """Version of the first link, such as ``4.0``."""
     nvlink_megabytes_per_second: int | None = None
-    """Of one link in one direction, protocol included (``nvidia-smi nvlink -s``)."""
+    """Rate of a link per direction, with protocol (``nvidia-smi nvlink -s``)."""
     mig_enabled: bool | None = None
     """Whether MIG is on (``mig.mode.current``); None if the GPU has no MIG."""
     virtualization: str | None = None
-    """How the GPU comes here (``nvidia-smi -q``, "Virtualization Mode"): ``none`` on
-    bare metal, ``passthrough`` and ``vgpu`` in a virtual machine, ``host vgpu`` and
-    ``host vsga`` on the host that shares it out.
+    """Virtualization mode (``nvidia-smi -q``): ``none`` on bare metal, ``passthrough``
+    and ``vgpu`` in a virtual machine, ``host vgpu`` and ``host vsga`` on the host that
+    shares the GPU.
     """
     persistence_mode: bool | None = None
     """Whether the driver keeps the GPU initialised (``persistence_mode``)."""
@@ -295,43 +291,43 @@ class HostSample(_Record):
     same reader; None in the first one. Waiting for a disk counts as idle.
     """
     cores_percent: tuple[int | None, ...] | None = None
-    """The same of each CPU, by number; None unless the reader was asked for it."""
+    """Busy share of each CPU, by CPU number; None unless requested."""
     load_average_1_minute: float | None = None
     """Mean number of tasks that run or wait for a CPU or a disk (``uptime``)."""
     memory_used_bytes: int | None = None
-    """Total minus available memory: what cannot be given to a new process."""
+    """Total minus available memory: unavailable to new processes."""
     memory_available_bytes: int | None = None
     """Memory for new processes without swapping, page cache included
     (``MemAvailable``).
     """
     disk_read_bytes: int | None = None
-    """Counter: bytes read from the host's own disks. Network file systems appear in
-    `net_rx_bytes`, reads from the page cache nowhere.
+    """Counter: bytes read from the host's own disks. Reads from network file systems
+    count in `net_rx_bytes`, reads from the page cache nowhere.
     """
     disk_write_bytes: int | None = None
     """Counter: bytes written to the host's own disks."""
     net_rx_bytes: int | None = None
     """Counter: bytes received by the network cards (in a container, by its
-    interfaces). RDMA traffic passes it by.
+    interfaces), without RDMA traffic.
     """
     net_tx_bytes: int | None = None
     """Counter: bytes sent by the network cards."""
     processes_cpu_seconds: float | None = None
-    """Counter: user and system time of the run's processes, the sampler left out; None
-    if the reader was given none. New ones are seen within five seconds. One that has
-    ended still counts: within its parent, once that has collected it, or by its last
-    reading.
+    """Counter: user and system time of the run's processes, without the sampler; None
+    if the reader was given none. New processes are found within five seconds. A process
+    that has ended still counts: in its parent, once the parent has waited for it, or by
+    its last reading.
     """
 
 
 @dataclass(frozen=True)
 class Sample(_Record):
-    """One reading of everything."""
+    """One reading of the GPUs and the host."""
 
     t: float
     """When the reading began: Unix time in seconds."""
     gpus: tuple[GpuSample, ...] = ()
-    """In NVML's order; empty without GPUs or without NVML."""
+    """GPUs in NVML's order; empty without GPUs or without NVML."""
     gpus_unavailable: str | None = None
     """Why GPUs cannot be read, such as ``driver not loaded``; None if they can."""
     host: HostSample = field(default_factory=HostSample)

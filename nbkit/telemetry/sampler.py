@@ -42,7 +42,7 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 class Sampler:
-    """Reads GPUs and host together; a MIG instance stands for its GPU."""
+    """Reads GPUs and host together; a MIG instance is read as its GPU."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Sampler:
         self._open()
 
     def read(self) -> Sample:
-        """Return one reading; a part that cannot be read spoils no other."""
+        """Return one reading; a part that cannot be read affects no other."""
         # Rates and shares in it are those since the previous call.
         t = clock.now()
         if self._nvml is None and time.monotonic() >= self._next_try:
@@ -71,7 +71,7 @@ class Sampler:
         )
 
     def header(self) -> dict[str, Any]:
-        """Return what all samples share, as JSON values: host and `describe_gpus`."""
+        """Return the facts common to all samples, as JSON values: host and GPUs."""
         return {
             "kind": "header",
             "schema": SCHEMA,
@@ -81,7 +81,7 @@ class Sampler:
         }
 
     def close(self) -> None:
-        """Let NVML go; a second call does nothing."""
+        """Close NVML; a second call does nothing."""
         if self._nvml is not None:
             self._nvml.close()
             self._nvml = None
@@ -246,19 +246,19 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
 
 
 def to_interval(text: str) -> float:
-    """Return the seconds between two samples that an argument stands for."""
+    """Return an argument as seconds between two samples."""
     try:
         seconds = float(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
-        message = f"{text} s is not {MIN_INTERVAL_SECONDS} s or more"
+        message = f"must be finite and at least {MIN_INTERVAL_SECONDS} s, got {text}"
         raise argparse.ArgumentTypeError(message)
     return seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write samples until the end is asked for; return the exit code."""
+    """Write samples until the end is requested; return the exit code."""
     arguments = _parse(argv)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

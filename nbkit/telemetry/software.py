@@ -10,7 +10,7 @@ from nbkit.packages import DISTRIBUTION
 
 
 def software() -> dict[str, str | None]:
-    """Return the versions that have to be the same on every node; None is missing."""
+    """Return the versions that must be equal on all nodes; None if missing."""
     return {
         "python": platform.python_version(),
         "nbkit": installed(DISTRIBUTION),
@@ -21,7 +21,7 @@ def software() -> dict[str, str | None]:
 def software_differences(
     expected: Mapping[str, str | None], installed: Mapping[str, str | None]
 ) -> list[str]:
-    """Return what a host has otherwise than it should, in words; empty if nothing."""
+    """Return the differences of a host's versions, in words; empty if none."""
     return [
         f"{name} {installed.get(name) or 'missing'} (expected {version})"
         for name, version in expected.items()

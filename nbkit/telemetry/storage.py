@@ -16,11 +16,11 @@ class Mount(NamedTuple):
 
     mount_point: Path
     root: str
-    """The part of the file system that is mounted; ``/`` for all of it."""
+    """Mounted folder of the file system; ``/`` for all of it."""
     device_number: str
-    """Such as ``259:1``; the number of a network file system names no device."""
+    """Device number, such as ``259:1``; of a network file system, no device's."""
     file_system: str
-    """Such as ``ext4``, ``xfs``, ``nfs4``, ``lustre``, ``overlay``, ``tmpfs``."""
+    """Type, such as ``ext4``, ``xfs``, ``nfs4``, ``lustre`` or ``tmpfs``."""
     source: str
     """Device or server: ``/dev/nvme0n1p1``, ``filer:/export``."""
     options: str
@@ -28,7 +28,7 @@ class Mount(NamedTuple):
 
 
 def describe_storage(path: Path | str) -> dict[str, Any]:
-    """Return what a file or folder is on, as JSON values; unknown is None."""
+    """Return the storage of a file or folder, as JSON values; unknown is None."""
     # A path that does not exist yet, or may not be looked at, stands for the nearest
     # folder above it that does and may. On a network file system whose server is
     # silent, this waits for the server.

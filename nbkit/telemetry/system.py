@@ -101,13 +101,13 @@ class _Sums:
     header: dict[str, Any] = field(default_factory=dict)
     gpus: dict[str, _Gpu] = field(default_factory=dict)
     own_parts: set[str | None] = field(default_factory=set)
-    """MIG instances on which ranks were seen; None is a GPU that is not divided."""
+    """MIG instances on which ranks were seen; None for a GPU without MIG."""
     others: set[tuple[int, str | None]] = field(default_factory=set)
     """Other processes, each with the MIG instance that it uses."""
     _last: Sample | None = None
 
     def begin(self, header: dict[str, Any]) -> None:
-        """Begin an attempt: what happened since the one before is not the run's."""
+        """Begin an attempt; the time since the previous one does not count."""
         self.header = header
         self._last = None
 

@@ -23,7 +23,7 @@ class Cpu:
     number: int
     core: str
     """CPUs of its core as the kernel lists them, such as ``0,64``; the CPU's own number
-    where the kernel tells no core."""
+    if the kernel reports no core."""
     numa_node: int | None
     socket: int | None
     """The kernel's ``physical_package_id``."""
@@ -76,7 +76,7 @@ def numa_node_of(pci_bus_id: str | None, root: Path = Path("/")) -> int | None:
 
 
 def cpu_numbers(text: str) -> list[int]:
-    """Return the numbers of a list as the kernel writes it, such as ``0-3,8``."""
+    """Return the numbers of a kernel list, such as ``0-3,8``."""
     numbers: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -85,13 +85,13 @@ def cpu_numbers(text: str) -> list[int]:
 
 
 def number_of(path: Path) -> int | None:
-    """Return a number; the kernel writes -1, or nothing, where it does not know."""
+    """Return a number; None for -1 or nothing, which the kernel writes if unknown."""
     text = text_of(path)
     return None if text is None or int(text) < 0 else int(text)
 
 
 def text_of(path: Path) -> str | None:
-    """Return what the kernel says in a file; None if it says nothing."""
+    """Return the text of a kernel file; None if it is empty or missing."""
     try:
         # Makers fill in what they like, in any encoding.
         return path.read_text(errors="replace").strip() or None

@@ -18,27 +18,27 @@ Capability = tuple[int, int]
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What torch's ordinary wheels for Linux are built for, up to some version."""
+    """Build targets of torch's default Linux wheels, up to some version."""
 
     below: str | None
-    """The first version that is built otherwise; None for the newest."""
+    """First torch version with another build; None for the newest."""
     cuda: str
     """CUDA of the first wheel of the row: later ones have the same major version."""
     driver: int
-    """Oldest branch of the driver, of any minor version of that CUDA."""
+    """Oldest driver branch for any minor version of that CUDA."""
     capability: Capability
     """Oldest compute capability with kernels in the wheel."""
     on_arm: bool
-    """Whether the wheels for aarch64 are built with CUDA too."""
+    """Whether the aarch64 wheels are built with CUDA too."""
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for: ``torch<2.11``, or ``torch`` for the newest."""
+        """Requirement for pip: ``torch<2.11``, or ``torch`` for the newest."""
         return f"torch<{self.below}" if self.below else "torch"
 
     @property
     def dali(self) -> str:
-        """The extra of nbkit with the DALI of the same CUDA."""
+        """Extra of nbkit with DALI for the same CUDA version."""
         return "dali" if self.cuda.startswith("12.") else "dali13"
 
 
@@ -61,7 +61,7 @@ _SMI_SECONDS = 60.0
 
 
 def covers(architectures: Sequence[str], capability: Capability) -> bool:
-    """Return whether a build of torch has code that a GPU runs."""
+    """Return whether a build of torch has code for a GPU."""
     # Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
     # compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``)
     # either is for that GPU alone, with ``f`` for the same X and Y or a later one.

@@ -44,7 +44,7 @@ def unknown_entry(
     setting: str | None,
     mig_parents: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Return the first entry that names a GPU which is not there; None without any."""
+    """Return the first entry that names a missing GPU; None without any."""
     # Some entries hide what follows on purpose: an empty one, ``-1``, Slurm's
     # ``NoDevFiles``, ``none`` and ``void`` of container runtimes. Any other, such as
     # ``all``, ``cuda:0`` or a number in quotes, CUDA takes for one of these. Without a

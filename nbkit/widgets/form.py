@@ -31,23 +31,23 @@ class ExperimentForm(ipywidgets.VBox):
     Parameters
     ----------
     config
-        What the form shows at first; None shows the defaults.
+        Initial configuration; None shows the defaults.
     on_launch
         Called with each `Run` that was launched.
     **fields
-        Fields that take the place of the configuration's.
+        Fields that override those of ``config``.
 
     Attributes
     ----------
     run
-        The `Run` that was launched last; None before.
+        The `Run` that was launched last; None before the first launch.
     runs
-        All that were launched, the oldest first.
+        All launched runs, the oldest first.
 
     Raises
     ------
     ConfigError
-        If the configuration to show is not valid.
+        If the configuration is not valid.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class ExperimentForm(ipywidgets.VBox):
 
     @property
     def config(self) -> ExperimentConfig:
-        """What the form shows now.
+        """The configuration that the form shows now.
 
         Raises
         ------
@@ -94,33 +94,33 @@ class ExperimentForm(ipywidgets.VBox):
         Parameters
         ----------
         config
-            None keeps what the form shows.
+            None keeps the configuration that the form shows.
         **fields
-            Fields that take the place of the configuration's.
+            Fields that override those of the configuration.
 
         Raises
         ------
         ConfigError
-            If it is not valid; the form stays as it is.
+            If the configuration is not valid; the form does not change.
         """
         self.panel.fill((config or self.config).replace(**fields))
 
     def launch(self, *, trust: bool = False) -> Run:
-        """Launch what the form shows, as its button does; return immediately.
+        """Launch the shown configuration, as the button does; return immediately.
 
         Parameters
         ----------
         trust
-            As of `nbkit.launch`: the form may show what others have written.
+            Also use Slurm options that other users wrote; see `nbkit.launch`.
 
         Raises
         ------
         ConfigError
             If an entered value cannot be used.
         DeviceError
-            If it does not fit the devices of this machine.
+            If the configuration does not fit the devices of this machine.
         RunError
-            Without `trust`, if it has lines for Slurm that others have written.
+            Without ``trust=True``, if other users wrote its Slurm options.
         StoreError
             If the store cannot be written.
         """

@@ -161,7 +161,7 @@ def _sbatch(config: ExperimentConfig) -> dict[str, str]:
     )
     note = (
         "RUN is the run folder, which Launch creates and where the script is saved. "
-        "It requests GPUs only if the cluster has GPUs."
+        "The script requests GPUs only if the cluster has GPUs."
     )
     return {"title": "sbatch", "text": text, "note": note}
 
@@ -182,7 +182,7 @@ def _why_unknown(config: ExperimentConfig) -> str:
         return f'task="{config.task}" does not train an nbkit model.'
     if config.batch_size_per_gpu == "max":
         return 'batch_size_per_gpu="max" uses all free GPU memory.'
-    return f"{config.model} was not measured."
+    return f"There is no memory measurement of {config.model}."
 
 
 def _uuids(

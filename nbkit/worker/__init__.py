@@ -1,1 +1,1 @@
-"""What runs inside the ranks; started by name, never imported by the kernel side."""
+"""Code that runs in the ranks; started by name, never imported by the kernel."""

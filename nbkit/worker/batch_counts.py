@@ -12,7 +12,7 @@ _COUNTS = ("samples", "tokens", "padding")
 
 
 class BatchCounts:
-    """What the models of all ranks were given."""
+    """Counts of the inputs to the models of all ranks."""
 
     def __init__(self) -> None:
         self.seen = dict.fromkeys(_COUNTS, 0)

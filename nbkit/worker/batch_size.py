@@ -175,8 +175,8 @@ def _probe(rank: Rank, num_classes: int) -> int:
         size = answer.read()
     if probe.returncode:
         message = (
-            f"batch_size_per_gpu='max': the probe exited with {probe.returncode}. See "
-            "this log, or set batch_size_per_gpu to a number."
+            f"batch_size_per_gpu='max': the probe exited with code {probe.returncode}. "
+            "See the rank's log, or set batch_size_per_gpu to a number."
         )
         raise DeviceError(message)
     return int(size)

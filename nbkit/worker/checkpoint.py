@@ -130,7 +130,7 @@ def load(
     """Return the shared state and this rank's own part, all on the host."""
     complete = _read_complete(path)
     if complete is None or not _is_complete(path):
-        message = f"checkpoint {path} is incomplete. Resume from an older checkpoint."
+        message = f"checkpoint {path} is incomplete. Resume again to use an older one."
         raise StoreError(message)
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1

@@ -57,7 +57,7 @@ def warm_up_ddp(
     *,
     passes: int,
 ) -> None:
-    """Bring gradient exchange to where it stood when the checkpoint was written."""
+    """Restore the state of gradient exchange from when the checkpoint was saved."""
     # DDP sorts its buckets again during the first steps, and the order in which
     # gradients of three or more ranks are added up depends on the buckets. Passes that
     # are thrown away make a resumed attempt add in the order of an uninterrupted one.
@@ -72,7 +72,7 @@ def warm_up_ddp(
 
 
 def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
-    """Return what exchanges a model's gradients; None on one rank."""
+    """Return the DDP module of a model; None on one rank."""
     # torch.compile wraps it.
     inner = (m for m in model.modules() if isinstance(m, DistributedDataParallel))
     return next(inner, None)

@@ -20,7 +20,7 @@ from nbkit.worker.rank import Rank, device_kind
 
 
 def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
-    """Return this rank's device: one a rank, checked against the build of torch."""
+    """Return this rank's own device, checked against the build of torch."""
     kind = device_kind(config)
     if kind in ("cpu", "replay") or (kind == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -79,7 +79,7 @@ def create_process_group(
 
 
 def final_barrier(group: dist.ProcessGroup | None) -> None:
-    """Wait until every rank has said all it had to say."""
+    """Wait until every rank has finished communicating."""
     # The groups are not destroyed: with a peer gone, gloo's destructor has been seen to
     # wait for ever (torch 2.7). The process ends right after this and frees them all.
     if group is not None:
@@ -95,9 +95,9 @@ class StopAgreement:
 
     def __init__(self, rank: Rank, group: dist.ProcessGroup | None) -> None:
         self.alarm = False
-        """Whether any rank has said that something is wrong; the same on all ranks."""
+        """Whether any rank has reported an error; the same on all ranks."""
         self.window_steps = 0
-        """Rank 0's newest proposal of a length (`Duration`); the same on all ranks."""
+        """Rank 0's newest window length (`Duration`); the same on all ranks."""
         self._agreed = False
         self._rank = rank
         self._group = group
@@ -122,7 +122,7 @@ class StopAgreement:
         return self._agreed
 
     def close(self) -> None:
-        """Wait for the last exchange, so that no rank leaves while others talk."""
+        """Wait for the last exchange, so that no rank leaves before it is over."""
         self._wait()
 
     def _wait(self) -> bool:
@@ -188,7 +188,7 @@ def _why_no_cuda() -> str:
             version, supports = nvml.driver_version, nvml.cuda_driver_version
         driver = f"driver {version}, which supports CUDA up to {supports}"
     except NvmlUnavailableError as error:
-        driver = f"a driver that does not respond ({error})"
+        driver = f"a driver that cannot be queried ({error})"
     problem, advice = _cuda_error()
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"

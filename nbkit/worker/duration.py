@@ -60,11 +60,11 @@ class Duration:
         profiled_steps: int = 0,
     ) -> None:
         self.total_steps: float = math.inf
-        """Infinite where it is not known yet."""
+        """Steps of the attempt; infinite if not known yet."""
         self.ended_by = "time"
-        """What sets the end: ``steps``, ``epochs`` or ``time``."""
+        """Setting that ends the attempt: ``steps``, ``epochs`` or ``time``."""
         self.window_steps = 0
-        """What this rank proposes; 0 if nothing."""
+        """Window length that this rank proposes; 0 if none."""
         self._least_warmup = config.warmup_steps + profiled_steps
         self._warmup_seconds: list[float] = []
         self._measured_steps = 0
@@ -76,14 +76,14 @@ class Duration:
             self.total_steps = config.epochs * steps_per_epoch
             self.ended_by = "epochs"
         self.scheduled_steps = self.total_steps
-        """For the learning rate; infinite where time sets the end, so that losses do
-        not depend on the speed."""
+        """Steps of the learning rate schedule; infinite if time ends the attempt, so
+        that losses do not depend on the speed."""
         if self.ended_by != "time":
             self._window_start = first_step + self._least_warmup
 
     @property
     def agreed_steps(self) -> int | None:
-        """The last step where the time sets it, once all ranks know it; else None."""
+        """Last step if time ends the attempt and all ranks know it, else None."""
         is_known = self.ended_by == "time" and self.total_steps < math.inf
         return int(self.total_steps) if is_known else None
 

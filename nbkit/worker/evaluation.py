@@ -1,8 +1,8 @@
 """Evaluation of the model: every evaluation image once, over all ranks.
 
 Where an image has one class this is the top-1 accuracy; where it can have several
-labels, the area under the ROC curve (AUROC) of each label. What the model said
-of each image is kept in the run's ``predictions.csv``.
+labels, the area under the ROC curve (AUROC) of each label. The prediction
+for each image is in the run's ``predictions.csv``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def evaluate(
     manifest: Manifest | None,
     is_over: Callable[[], bool],
 ) -> dict[str, Any] | None:
-    """Return how the model does on every evaluation image; called by all ranks."""
+    """Return the scores of the model on all evaluation images; called by all ranks."""
     began = time.perf_counter()
     if rank.world_size > 1:
         # Running statistics differ by the last step: all ranks take rank 0's.

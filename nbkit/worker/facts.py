@@ -1,4 +1,4 @@
-"""`worker.json`: what only a torch process knows; rank 0 writes it."""
+"""`worker.json`: facts that only a torch process knows; rank 0 writes it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class FiniteWatch:
 
     def __init__(self, model: nn.Module) -> None:
         self.found: NonFinite | None = None
-        """What this rank has seen; None while everything is finite."""
+        """First non-finite value on this rank; None while all are finite."""
         self._weights = _weights(model)
         self._finite_until = 0
 
@@ -64,7 +64,7 @@ class FiniteWatch:
         return finite
 
     def read(self, steps: Iterable[StepTimes]) -> None:
-        """Take in what finished steps say, oldest first."""
+        """Check the results of finished steps, oldest first."""
         for times in steps:
             if times.loss is not None and not math.isfinite(times.loss):
                 self._note_loss(times)
@@ -74,12 +74,12 @@ class FiniteWatch:
                 self._note_weights(times.step, finite=times.weights_finite)
 
     def note_evaluation(self, step: int, loss: float) -> None:
-        """Take in the loss of an evaluation after a step."""
+        """Check the loss of an evaluation after a step."""
         if not math.isfinite(loss):
             self._note(NonFinite("evaluation loss", step))
 
     def agree(self, group: dist.ProcessGroup | None) -> NonFinite | None:
-        """Return the first that any rank has seen; called by all ranks."""
+        """Return the first non-finite value of all ranks; called by all ranks."""
         if group is not None:
             ranks: list[NonFinite | None] = [None] * dist.get_world_size(group)
             dist.all_gather_object(ranks, self.found, group=group)
@@ -88,7 +88,7 @@ class FiniteWatch:
         return self.found
 
     def error(self, config: ExperimentConfig) -> NonFiniteError:
-        """Return what ends a run that has to be finite."""
+        """Return the error that ends a run with stop_on_nonfinite."""
         instead = ", in precision='bf16'" if config.precision == "fp16" else ""
         message = (
             f"{self.found}, with stop_on_nonfinite=True. Launch the run again with a "

@@ -1,7 +1,7 @@
 """Random generators of a rank, and their state in a checkpoint.
 
-These are Python's, NumPy's and torch's own. A generator that a function has made is not
-kept: it saves that one's state itself.
+These are Python's, NumPy's and torch's own. The state of a generator
+that a function creates is not saved: the function must save it.
 """
 
 from __future__ import annotations

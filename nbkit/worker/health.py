@@ -50,42 +50,42 @@ _LIMIT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class DriverGpus:
-    """What NVML says of the GPUs that runs may use."""
+    """GPUs that runs may use, from NVML."""
 
     cuda: str | None = None
-    """Newest CUDA that the driver runs."""
+    """Newest CUDA version that the driver supports."""
     capabilities: tuple[str, ...] = ()
     """Compute capability of each GPU, such as ``9.0``."""
     uuids: tuple[str, ...] = ()
     divided: bool = False
-    """Whether MIG divides one of them: torch then shows a single instance."""
+    """Whether a GPU is in MIG mode: torch then shows a single instance."""
     version: str | None = None
-    """Of the driver, such as ``580.65.06``."""
+    """Version of the driver, such as ``580.65.06``."""
 
     @property
     def torch(self) -> TorchBuild | None:
-        """The newest torch of the package index that runs here; None if none does."""
+        """Newest torch of the package index that runs here; None if none does."""
         branch = None if self.version is None else _major(self.version)
         return last_torch([*map(_pair, self.capabilities)], branch)
 
     @property
     def dali(self) -> str:
-        """The extra of nbkit with the DALI that runs here."""
+        """Extra of nbkit with the DALI that runs here."""
         return self.torch.dali if self.uuids and self.torch else "dali"
 
 
 @dataclass(frozen=True)
 class TorchGpus:
-    """What torch says of GPUs."""
+    """GPUs that torch shows."""
 
     version: str
     cuda: str | None = None
-    """CUDA that it was built with; None for a build without."""
+    """CUDA version of the torch build; None without CUDA."""
     uuids: tuple[str, ...] = ()
     arches: tuple[str, ...] = ()
-    """What its kernels were built for, such as ``sm_90`` and ``compute_120``."""
+    """Targets of its kernels, such as ``sm_90`` and ``compute_120``."""
     words: str = ""
-    """What it warned of when it looked for GPUs."""
+    """Warning of torch when it searched for GPUs."""
 
 
 def checks() -> Iterator[CheckResult]:
@@ -142,7 +142,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
         state, remedy = "ok", ""
         detail = f"{seen} of {count}, CUDA {torch.cuda}"
         if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
-            detail += f", which driver CUDA {driver.cuda} supports (same major version)"
+            detail += f", supported by driver CUDA {driver.cuda} (same major version)"
     yield CheckResult("torch on GPUs", state, detail, remedy)
 
 
@@ -272,7 +272,7 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
         yield CheckResult("DALI", "info", words, ours)
         return
     if len(versions) > 1:
-        words = f"for CUDA {' and '.join(map(str, versions))}, in the same folder"
+        words = f"CUDA {' and '.join(map(str, versions))} builds overwrite each other"
         both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in versions)
         remedy = f"pip uninstall -y {both}; {ours}"
         yield CheckResult("DALI", "warning", words, remedy)
@@ -282,7 +282,7 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
     replace = f"pip uninstall {package}; {pip_install(*packages_of('dali'))}"
     words = f"{version} is for CUDA {cuda}"
     if driver.cuda and _major(driver.cuda) < cuda:
-        words += f"; the driver runs up to {driver.cuda}"
+        words += f"; the driver supports up to {driver.cuda}"
         if _major(driver.cuda) < _OLDEST_DALI_CUDA:
             replace = "update the driver, or use another loader"
         yield CheckResult("DALI", "warning", words, replace)
@@ -358,7 +358,7 @@ def judge_compiler(include: Path | None = None) -> CheckResult:
     detail = f"{compiler} and Python.h found"
     if missing:
         detail = f"{', '.join(missing)}: compile=True fails"
-    remedy = f"sudo apt-get install -y {' '.join(packages)} (Debian's names)"
+    remedy = f"sudo apt-get install -y {' '.join(packages)} (Debian package names)"
     if os.environ.get("CC"):
         remedy = f"unset CC; {remedy}"
     return check("torch.compile", not missing, detail, remedy)

@@ -1,4 +1,4 @@
-"""What a rank adds to a package of the user's code once that package is imported."""
+"""Hooks that run once a package is imported by the user's code."""
 
 from __future__ import annotations
 

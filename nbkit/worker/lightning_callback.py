@@ -1,4 +1,4 @@
-"""Shows and stops a run of Lightning's ``Trainer`` without a line in its code.
+"""Shows and stops a run of Lightning's ``Trainer`` without changes to its code.
 
 Lightning calls the functions below, which are entry points, for every ``Trainer``.
 https://lightning.ai/docs/pytorch/stable/extensions/entry_points.html
@@ -41,7 +41,7 @@ def _callbacks(package: str) -> list[Any]:
 class LightningLog:
     """Hooks of a callback: it logs every ``log_every_n_steps`` steps.
 
-    A run that is to stop saves ``last.ckpt`` beside the other checkpoints, for
+    When the run is stopped, it saves ``last.ckpt`` next to the other checkpoints, for
     ``trainer.fit(..., ckpt_path="last")``.
     """
 

@@ -1,8 +1,8 @@
-"""The data loading of a training, without the training, as one rank.
+"""Data loading of a training, as one rank, without the computation.
 
 The same loader, batches, order and ranks as in `nbkit.worker.train`; instead of
-the model a rank sleeps as long as a GPU would compute, or not at all. So the input of
-GPUs that are not at hand can be measured, as MLPerf Storage does.
+computing, a rank sleeps as long as a GPU would compute, or not at all. This measures
+the input rate for GPUs that are not available, as MLPerf Storage does.
 
 References
 ----------

@@ -40,11 +40,11 @@ class MeasuredCounts:
     images: int = 0
     cpu_seconds: float = 0.0
     cpu_queue_seconds: float | None = None
-    """How long the training thread was ready and waited for a CPU."""
+    """Time that the training thread was runnable and waited for a CPU."""
     host_cpu_seconds: float = 0.0
-    """How long the host's CPUs were busy meanwhile, with whatever, all together."""
+    """Busy time of all CPUs of the host meanwhile, with any work."""
     counted_seconds: float = 0.0
-    """What the clock said while CPU time was counted."""
+    """Wall time during which CPU time was counted."""
     _host_start: float = field(default=0.0, repr=False)
     _clock_start: float = field(default=0.0, repr=False)
     _cpu_start: float | None = field(default=None, repr=False)
@@ -112,12 +112,12 @@ class MetricsLog:
     ) -> None:
         self.window = MeasuredCounts()
         self.is_muted = False
-        """Whether what a plug-in logs is left out, as of passes that do not count."""
+        """Whether a plug-in's metrics are dropped, as in unmeasured passes."""
         self._rank = rank
         self._config = config
         self._images = images_per_step
         self.total_steps: int | None = None
-        """Of the attempt, where only its lines say so."""
+        """Steps of the attempt, if only its lines record them."""
         last = config.warmup_steps + profiled_steps
         self._profiled = range(config.warmup_steps + 1, last + 1)
         self._unmeasured = math.inf if config.has_time_window else last
@@ -131,21 +131,21 @@ class MetricsLog:
         context.log_with(self.log)
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Write numbers of a plug-in beside those of the steps; see `nbkit.log`.
+        """Write a plug-in's metrics next to those of the steps; see `nbkit.log`.
 
         Parameters
         ----------
         values
             Numbers by name.
         step
-            None is the one that is being computed.
+            Step of the values; None for the current step.
 
         Raises
         ------
         ConfigError
             If a value is not a number, or a name is one of the training's own.
         RunError
-            In a process that the rank has forked, such as a loading process.
+            If called in a process that the rank has forked, such as a loading process.
         """
         context.refuse_in_child(self._pid, self._rank.rank)
         if self.is_muted:
@@ -166,7 +166,7 @@ class MetricsLog:
             self._tensorboard.write(numbers, step)
 
     def open_window(self, issued: int) -> None:
-        """Measure the steps after so many of this attempt."""
+        """Measure the steps after this number of steps of the attempt."""
         self._unmeasured = issued
         self.window.open()
 
@@ -198,7 +198,7 @@ class MetricsLog:
             self._tensorboard.write(scores, step)
 
     def close(self) -> None:
-        """Write what is left to the disk."""
+        """Flush the files to disk."""
         self.window.close()
         if self._writer is not None:
             self._writer.sync()

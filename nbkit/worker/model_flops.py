@@ -13,27 +13,27 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 @dataclass(frozen=True)
 class ModelFlops:
-    """Of forward and backward pass, without what is computed again.
+    """FLOPs of forward and backward pass, without recomputation.
 
     References
     ----------
     torchtitan, ``torchtitan/models/utils.py`` (dense models): 6 per weight of a matrix
     product, and 12 per layer, head, head dimension and position. The causal mask saves
-    nothing, an embedding takes nothing unless it is the output layer too. A frozen
+    none, and an embedding has none unless it is the output layer too. A frozen
     weight, of LoRA, has no weight gradient: 4.
     """
 
     weights: float
-    """Per token, of the products with weights."""
+    """FLOPs per token of the products with weights."""
     attention_per_position: float
-    """Per token and position of its text."""
+    """FLOPs of attention per token and position of its text."""
 
     @classmethod
     def of(cls, model: torch.nn.Module) -> Self:
-        """Return those of a model of transformers; ValueError says why not."""
+        """Return the FLOPs of a transformers model; ValueError if unknown."""
         config: Any = getattr(model, "config", None)
         if config is None:
-            message = "the model has no config of transformers"
+            message = "the model has no transformers config"
             raise ValueError(message)
         text = getattr(config, "get_text_config", lambda: config)()
         if getattr(text, "is_encoder_decoder", False):
@@ -55,7 +55,7 @@ class ModelFlops:
         return cls(_weight_flops(model), 12.0 * layers * heads * head_size)
 
     def per_token(self, length: float) -> float:
-        """Return those of a token of a text of that many tokens."""
+        """Return the FLOPs per token of a text with that many tokens."""
         return self.weights + self.attention_per_position * length
 
 

@@ -1,8 +1,8 @@
 """A profiler trace of a few steps, if the configuration requests one.
 
-Right after the warm-up, one step lets the profiler get going, three are traced, and
-in one more the other ranks wait for rank 0, which writes meanwhile. None of the five
-counts in what is measured.
+Right after the warm-up, one step starts the profiler, three steps are traced, and in a
+further step the other ranks wait for rank 0, which writes the trace. None of the five
+steps is measured.
 """
 
 from __future__ import annotations

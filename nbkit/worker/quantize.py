@@ -3,10 +3,9 @@
 On CPUs torch.ao quantizes statically: weights and activations are 8-bit integers, and
 convolutions and matrix products are computed in them, without compilation. The ranges
 of the activations are taken from calibration images. On GPUs torch has no INT8
-convolution; there torchao quantizes the linear layers, finds the range of their input
-again in every pass, and is fast once compiled. Whatever the way, it is counted which
-part of the model's multiply-adds is INT8: a model that is mostly something else is
-refused.
+convolution; there torchao quantizes the linear layers, computes the range of their
+input in every pass, and is fast once compiled. In both cases, a model is refused if
+most of its multiply-adds are not INT8.
 
 References
 ----------
@@ -41,7 +40,7 @@ def quantize(
     device: torch.device,
     calibration: Iterable[torch.Tensor],
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the model in INT8, and what the record says of it."""
+    """Return the model in INT8, and its facts for the record."""
     counts, total = multiply_adds(model, config.image_size, device)
     if device.type == "cuda":
         names = _linear_layers(model)
@@ -185,8 +184,8 @@ def _dynamic(
         )
     except ImportError as error:
         message = (
-            f"precision='int8' on a GPU requires torchao ({error}); "
-            f"{pip_install('torchao')} installs it; or use 'fp16'."
+            f"precision='int8' on a GPU requires torchao ({error}). Run "
+            f"{pip_install('torchao')}, or use 'fp16'."
         )
         raise ConfigError(message) from error
     newer = torch.cuda.get_device_capability(device) >= _AMPERE
@@ -202,7 +201,7 @@ def _dynamic(
         "library": "torchao.quantization",
         "library_version": importlib.metadata.version("torchao"),
         "backend": "Int8DynamicActivationInt8WeightConfig",
-        "activations": "dynamic ranges, found in every pass",
+        "activations": "dynamic ranges, computed in every pass",
         "elsewhere": "bf16" if newer else "fp16",
         "calibration_images": 0,
     }

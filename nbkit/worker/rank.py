@@ -44,19 +44,19 @@ class Rank:
     local_world_size: int
     attempt: int
     board: HeartbeatBoard | None
-    """Shared positions; None under plain torchrun."""
+    """Heartbeats shared with the supervisor; None under plain torchrun."""
     stop_requested: bool = False
     """Set by SIGTERM; ranks agree on it at the step boundary."""
     step: int = 0
-    """Of the last heartbeat."""
+    """Step of the last heartbeat."""
     finished_step: int = 0
-    """Last step whose work is known to be over on the device."""
+    """Last step that is known to be finished on the device."""
     binding: CpuBinding | None = None
-    """The CPUs that it was bound to at its start, or why it was not."""
+    """CPUs to which it was bound at its start, or why it was not."""
 
     @classmethod
     def enter(cls, root: Path) -> Rank:
-        """Return this rank, after it has written down who it is."""
+        """Return this rank, after writing its process identity."""
         # Before any thread is started: each would have to block it by itself.
         signal.pthread_sigmask(signal.SIG_BLOCK, {COLLECTIVES_SIGNAL})
         try:
@@ -101,11 +101,11 @@ class Rank:
 
     @property
     def cpus_shared_by(self) -> int | None:
-        """Ranks that share the CPUs that this one is bound to; None if unknown."""
+        """Number of ranks that share this rank's CPUs; None if unknown."""
         return None if self.binding is None else self.binding.shared_by
 
     def beat(self, step: int, phase: Phase) -> None:
-        """Tell the supervisor where this rank is."""
+        """Report the step and phase of this rank to the supervisor."""
         self.step = step
         if self.board is not None:
             self.board.beat(self.local_rank, step, phase, self.finished_step)
@@ -124,7 +124,7 @@ class Rank:
 
     @property
     def answers_requests_itself(self) -> bool:
-        """Whether the user's code handles requests to stop, and knows when it ends."""
+        """Whether the user's code has its own handler for requests to stop."""
         ours = (signal.SIG_DFL, self._on_sigterm)
         return signal.getsignal(signal.SIGTERM) not in ours
 
@@ -146,9 +146,10 @@ class Rank:
 def keep_to_cpus(cpus: Collection[int]) -> None:
     """Keep this process, and those that it will start, on particular CPUs."""
     usable = os.sched_getaffinity(0)
-    if not usable.issuperset(cpus):
+    if other := {*cpus} - usable:
         message = (
-            f"cpus={tuple(cpus)} are not all usable by this rank. Use some of "
+            f"cpus={tuple(cpus)} contains CPUs that this rank may not use "
+            f"({', '.join(map(str, sorted(other)))}). Use a subset of "
             f"{', '.join(map(str, sorted(usable)))}."
         )
         raise ConfigError(message)
@@ -156,7 +157,7 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
 
 
 def device_kind(config: ExperimentConfig) -> str:
-    """Return what this rank computes on: "cuda", "cpu" or "replay"."""
+    """Return the device type of this rank: "cuda", "cpu" or "replay"."""
     # "auto" is left to torch, under plain torchrun.
     return os.environ.get("NBKIT_DEVICE_TYPE") or config.device
 

@@ -48,7 +48,7 @@ def context() -> Context:
     Raises
     ------
     RunError
-        Outside of a function or script that `nbkit.launch` runs.
+        If called outside a function or script that `nbkit.launch` runs.
     """
     if _current is None:
         message = (
@@ -68,21 +68,21 @@ def log(
 ) -> None:
     """Record metrics; rank 0 writes them, and every rank reports progress.
 
-    Call it in a function or script, or in the model or loader of a plug-in, beside the
-    metrics of the training. They are in ``run.metrics("log")``, in the live view and in
-    TensorBoard, and the last value of each in ``run.summary.logged``.
+    Call it in a function or script, or in a plug-in's model or loader to add to the
+    metrics of the training. The values are in ``run.metrics("log")``, the live view and
+    TensorBoard; the last value of each is in ``run.summary.logged``.
 
     Parameters
     ----------
     values
-        Numbers by name: ``{"loss": 0.3}``, or tensors of one element; a tensor on a GPU
-        makes the step wait for it. Lists of runs show a function's
+        Numbers or one-element tensors by name, such as ``{"loss": 0.3}``; a tensor on a
+        GPU makes the step wait for it. Lists of runs show a function's
         ``images_per_second`` and ``loss``.
     step
-        Step of the values; None is the step after the last one logged, in a plug-in the
-        current step.
+        Step of the values; None for the step after the last logged one, or, in a
+        plug-in, the current step.
     total_steps
-        Steps that there will be, for the views; a training knows its own.
+        Total number of steps, shown as progress; ignored in a plug-in.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def log(
         If a value is not a number, if the step is not an integer of 0 or more, or if
         nbkit records this name itself.
     RunError
-        Outside of a run, or in a process that a rank has forked.
+        If called outside a run, or in a process that a rank has forked.
     """
     if _recorder is None:
         context().log(values, step, total_steps=total_steps)
@@ -99,12 +99,12 @@ def log(
 
 
 class Source(IntEnum):
-    """Where numbers of a run come from, the better the higher."""
+    """Source of a run's metrics; a higher one takes precedence."""
 
     PRINT = 0
-    """Lines that a script prints."""
+    """Lines that the script prints."""
     TRACKER = 1
-    """Its TensorBoard writer."""
+    """TensorBoard writer of the script."""
     LOG = 2
     """`nbkit.log`, and the trainers that nbkit knows."""
 
@@ -117,10 +117,10 @@ class Context:
     rank
         This rank.
     config
-        Of the run.
+        Configuration of the run.
     device
-        This rank's own; None is the CPU, and torch is not imported before it is asked
-        for.
+        Device of this rank; None for the CPU, so that torch is not imported until
+        `device` is read.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Context:
         self.local_world_size = rank.local_world_size
         """Ranks on this node (``LOCAL_WORLD_SIZE``)."""
         self.attempt = rank.attempt
-        """0, plus one after each `Run.resume` and each restart."""
+        """Number of the attempt: 0, plus 1 for each `Run.resume` and restart."""
         self.run_id = rank.paths.run_id
         """Id of the run."""
         self.run_folder: Path = rank.paths.root
@@ -149,7 +149,7 @@ class Context:
         self._device = device
         self._step = -1
         self._group: tuple[Any, Any] | None = None
-        """The default process group, and the one for flags beside it."""
+        """The default process group, and a further one for flags."""
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
         is_writer = rank.rank == 0 and config.tensorboard
         self._tensorboard = TensorBoard(rank) if is_writer else None
@@ -187,11 +187,11 @@ class Context:
         self._record(Source.LOG, values, step, **of)
 
     def record_only(self, source: Source) -> None:
-        """Record new names of this source and better ones alone from now on."""
+        """Record new names only from this source and higher ones from now on."""
         self._source = max(self._source, source)
 
     def follow(self, source: Source, values: Mapping[str, float], step: int) -> None:
-        """Record what the code gives to a source, unless it has a better one.
+        """Record values from a source, unless a higher one has the same name.
 
         A name that a better source lacks goes on: else it would keep an early value.
         """
@@ -234,7 +234,7 @@ class Context:
     def record_returned(self, returned: Any) -> None:
         """Record the first numbers that a function returned, by name if it is a dict.
 
-        It may have returned anything: the rest is not looked at.
+        All other returned values are ignored.
         """
         if self._writer is None:
             return
@@ -248,12 +248,13 @@ class Context:
             self._write("returned", self.step, values=recorded)
 
     def should_stop(self) -> bool:
-        """Return whether the run was asked to stop; then save a checkpoint and return.
+        """Return whether the run should stop; if so, save a checkpoint and return.
 
         With `torch.distributed` initialized, all ranks return the same value, at most
         one call late: every rank must call this at the same point of its loop. Without
-        it, each rank decides alone. `Run.stop` ends a function immediately that never
-        calls this in the main thread. It has no effect if the function handles SIGTERM.
+        it, each rank decides alone. A function that never calls this in the main thread
+        is ended immediately by `Run.stop`; one with its own SIGTERM handler is stopped
+        by that handler instead.
         """
         self._rank.answer_requests_to_stop()
         group = self._host_group()
@@ -290,7 +291,7 @@ class Context:
         return path
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """Return the state of the newest complete checkpoint, on the host; or None.
+        """Return the newest complete checkpoint's state, on the CPU, or None.
 
         The global random generators of Python, NumPy and torch are restored, and `log`
         continues with the next step.
@@ -387,8 +388,8 @@ def log_with(recorder: Callable[[Mapping[str, float], int | None], None]) -> Non
 def refuse_in_child(pid: int, rank: int) -> None:
     """Raise a `RunError` in a process that a rank, whose pid is given, has forked.
 
-    It has the rank's files and locks, but not the thread that serves them: to log there
-    could wait for ever.
+    It has the rank's files and locks, but not the thread that serves them: logging
+    there could block forever.
     """
     if os.getpid() != pid:
         message = (
@@ -400,7 +401,7 @@ def refuse_in_child(pid: int, rank: int) -> None:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return values as JSON has them: plain numbers, None for those not finite."""
+    """Return values as numbers for JSON, with None for NaN and Inf."""
     return {str(name): _number(name, value) for name, value in values.items()}
 
 
@@ -411,7 +412,7 @@ def whole_step(step: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        message = f"step={step!r} is not an integer (minimum 0). Pass a step number."
+        message = f"step={step!r} is not an integer of 0 or more. Pass a step number."
         raise ConfigError(message)
     return number
 

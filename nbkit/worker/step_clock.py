@@ -40,21 +40,21 @@ class StepTimes:
     data_wait_seconds: float
     communication_exposed_seconds: float
     update_seconds: float
-    """From the end of the exchange to the end of the step; it is part of the compute
-    time, and does not depend on the number of images."""
+    """Time from the end of the gradient exchange to the end of the step; part of the
+    compute time, and independent of the number of images."""
     ended_at: float
-    """Unix time at which the end was noticed."""
+    """Unix time at which the end of the step was detected."""
     loss_scale: float | None = None
-    """Factor of the loss in this step; None where the loss is not scaled."""
+    """Loss scale of this step; None if the loss is not scaled."""
     update_skipped: bool | None = None
-    """Whether a gradient was not finite, so that the weights stayed as they were; None
-    where the loss is not scaled."""
+    """Whether the update was skipped, because a gradient was not finite; None if the
+    loss is not scaled."""
     weights_finite: bool | None = None
     """Whether every weight is finite after this step; None if not checked."""
 
     @property
     def compute_seconds(self) -> float:
-        """The rest of the step."""
+        """Step time without data wait and exposed communication."""
         waits = self.data_wait_seconds + self.communication_exposed_seconds
         return max(0.0, self.total_seconds - waits)
 

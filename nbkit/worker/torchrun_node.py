@@ -34,7 +34,7 @@ from nbkit.worker.node_watch import NodeWatch, is_fresh
 
 
 class NodeLogs(LogsSpecs):
-    """Where the ranks of this host print to; see the module's text."""
+    """Log files of the ranks of this host; see the module's docstring."""
 
     def __init__(
         self,
@@ -76,13 +76,14 @@ class NodeLogs(LogsSpecs):
         return str(self._folder)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """Return where each rank prints to; called before they are started."""
+        """Return the log files of each rank; called before the ranks are started."""
         world_size = int(envs[0]["WORLD_SIZE"])
         if self._is_started or world_size != self._config.world_size:
             _refuse(
-                f"{world_size} ranks, but run {self._paths.run_id} has "
-                f"{self._config.world_size} and starts once. Call stop() and resume(), "
-                "and paste the new line unchanged."
+                f"torchrun tried to start {world_size} ranks"
+                f"{' again' * self._is_started}, but run {self._paths.run_id} starts "
+                f"{self._config.world_size} ranks once. Call stop() and resume(), and "
+                "paste the new line unchanged."
             )
         self._is_started = True
         group_rank = int(envs[0]["GROUP_RANK"])
@@ -103,7 +104,10 @@ class NodeLogs(LogsSpecs):
         if cwd.is_dir():
             os.chdir(cwd)  # the ranks begin where this process is
         elif self._config.has_entry:
-            _refuse(f"{cwd}, the launch folder, does not exist on host {hostname()}.")
+            _refuse(
+                f"{cwd}, the launch folder, does not exist on host {hostname()}. "
+                "Launch from a folder that exists on every host."
+            )
         name = hostname()
         if self._in_job:
             name = os.environ.get("SLURMD_NODENAME", name)

@@ -1,7 +1,7 @@
 """Records what a script gives to TensorBoard or prints, as `nbkit.log` does.
 
-So an unchanged script has curves and a loss in the lists of runs. Once code logs to
-nbkit, or a trainer that nbkit knows does, no new names are taken from the others.
+This gives an unchanged script curves, and a loss in the lists of runs. Once code or a
+known trainer logs to nbkit, no new names are recorded from the other sources.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def follow_prints() -> None:
 
 
 _failed: set[Source] = set()
-"""What is not recorded any more."""
+"""Sources that are no longer recorded."""
 
 
 def _record(source: Source, values: Mapping[str, Any], step: int | None) -> None:

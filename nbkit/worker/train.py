@@ -6,7 +6,7 @@
 4. The state of an earlier attempt, if this is a resumed one.
 5. The loop: batch, forward, backward, update; no synchronisation with the device.
 6. Evaluation and checkpoints between steps.
-7. What only a torch process knows, for the record.
+7. Facts for the record that only a torch process knows.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             # silence would replace what was measured.
             message = (
                 f"No complete checkpoint in {rank.paths.checkpoints}; cannot resume. "
-                "Launch the configuration of the run again."
+                "Launch the same configuration as a new run."
             )
             raise RunError(message)
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(

@@ -27,14 +27,14 @@ _PEAK_MEMORY = "peak_memory_allocated_bytes"
 
 
 class TrainerLog:
-    """Shows what ``Trainer`` logs; every ``Trainer`` of a run has it.
+    """Records what ``Trainer`` logs; every ``Trainer`` of a run has it.
 
-    It adds steps of how many, and ``samples_per_second`` since the line before, without
-    evaluations and checkpoints.
+    It adds the total number of steps, and ``samples_per_second`` since the previous
+    line, without evaluations and checkpoints.
     """
 
     is_followed = False
-    """Whether a `TrainerCallback` does it for the training that began last."""
+    """Whether a `TrainerCallback` records the training that began last."""
 
     def __init__(self) -> None:
         self._context = run_context()
@@ -116,17 +116,17 @@ class TrainerLog:
 
 
 class TrainerCallback(TrainerLog):
-    """Counts tokens of transformers' ``Trainer``, and lets it stop and resume.
+    """Callback for transformers' ``Trainer``: token counts, stop and resume.
 
-    For ``Trainer`` and what is made of it, such as TRL's ``SFTTrainer``, in a script or
-    function that `nbkit.launch` runs; elsewhere it does nothing. What ``Trainer`` logs
-    is in ``run.metrics("log")`` and the live view without it, too. It adds, since the
-    line before and without evaluations and checkpoints, ``tokens_per_second`` of all
-    ranks without padding, whose share of all tokens is ``padding_share``; the totals
-    ``tokens_seen`` and ``samples_seen``; ``peak_memory_bytes`` of rank 0's GPU; and
-    ``mfu``, the share of the GPUs' dense peak that these tokens use, by torchtitan's
-    formula. If it is unknown, rank 0 prints the reason. `Run.stop` saves a checkpoint
-    at the next step, from which `Run.resume` continues.
+    For ``Trainer`` and its subclasses, such as TRL's ``SFTTrainer``, in a script or
+    function that `nbkit.launch` runs; elsewhere it does nothing. Even without it,
+    metrics that ``Trainer`` logs are in ``run.metrics("log")`` and the live view. To
+    each line it adds ``tokens_per_second`` of all ranks since the previous line
+    (without padding, evaluations and checkpoints); ``padding_share``, the share of
+    padding in all tokens; the totals ``tokens_seen`` and ``samples_seen``;
+    ``peak_memory_bytes`` of rank 0's GPU; and ``mfu``, the share of the GPUs' dense
+    peak FLOP/s by torchtitan's formula. If it is unknown, rank 0 prints the reason.
+    `Run.stop` saves a checkpoint at the next step, from which `Run.resume` continues.
 
     Examples
     --------

@@ -29,12 +29,12 @@ def cpu_seconds() -> float:
 
 
 def host_cpu_seconds() -> float:
-    """Return how long the host's CPUs were busy so far, with whatever, all together."""
+    """Return the busy time so far of all CPUs of the host, with any work."""
     return busy_and_all(psutil.cpu_times())[0]
 
 
 def cpu_queue_seconds() -> float | None:
-    """Return how long this thread was ready to run so far while others had its CPU."""
+    """Return the time so far that this thread was runnable and waited for a CPU."""
     # None where the kernel does not tell.
     # https://docs.kernel.org/scheduler/sched-stats.html (/proc/<pid>/schedstat)
     try:

@@ -256,9 +256,9 @@ def _find(weights: str, runs: Path) -> tuple[Path, dict[str, Any]]:
     file = path / "state.pt" if path.is_dir() else path
     if not file.is_file():
         message = (
-            f"weights={weights!r} is not a run of {runs} or a checkpoint: {file} does "
-            "not exist. Use 'random', 'pretrained', the id of a run, or the path of a "
-            "checkpoint."
+            f"weights={weights!r} is neither a run in {runs} nor a checkpoint: {file} "
+            "does not exist. Use 'random', 'pretrained', the id of a run, or the path "
+            "of a checkpoint."
         )
         raise ConfigError(message)
     step = path.name.startswith("step_") and path.name.removeprefix("step_")
@@ -323,8 +323,8 @@ def _load_strictly(
         message = (
             f"weights={config.weights!r} do not fit model={config.model!r} with "
             f"image_size={config.image_size}: {len(lacking)} missing, {len(foreign)} "
-            f"unexpected and {len(other)} of another shape, such as {first}. Use {of}, "
-            "with the image size of the training."
+            f"unexpected and {len(other)} differently shaped tensors, such as {first}. "
+            f"Use {of}, with the image size of its training."
         )
         raise ConfigError(message)
     model.load_state_dict(state)

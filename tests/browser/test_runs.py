@@ -98,7 +98,7 @@ def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, 
     stop = row.get_by_role("button", name="Stop the run a long run")
     stop.click()
     expect(dialog).to_contain_text("Stop the run a long run?")
-    expect(dialog).to_contain_text("It saves a checkpoint after its next step")
+    expect(dialog).to_contain_text("saves a checkpoint after its next step")
     dialog.get_by_role("button", name="Stop Run").click()
 
     expect(row).to_contain_text("stopped")

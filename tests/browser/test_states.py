@@ -99,8 +99,8 @@ def test_panel_with_a_sampler_that_ends(lab, page, tmp_path):
     broken.touch()
     end_sampler(server)
 
-    expect(state).to_have_text("sampler ended")
-    expect(panel).to_contain_text("The sampler has ended")
+    expect(state).to_have_text("sampler failed")
+    expect(panel).to_contain_text("The sampler has failed")
     expect(panel).to_contain_text("exit code 1: no way to start")
     expect(panel.locator(".nbk-age")).to_contain_text("last values")
     expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)

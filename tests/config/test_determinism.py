@@ -15,13 +15,13 @@ from nbkit.config.determinism import DETERMINISTIC_VARIABLES, variables_against
         ({"NCCL_ALGO": "Tree", "NCCL_NVLS_ENABLE": "0"}, None),
         ({"NCCL_ALGO": "^NVLS,NVLSTree", "NCCL_COLLNET_ENABLE": "0"}, None),
         ({"NCCL_ALGO": "allreduce:tree;broadcast:ring"}, None),
-        ({"NCCL_NVLS_ENABLE": "1"}, "with NCCL_NVLS_ENABLE=1: NVLink"),
-        ({"NCCL_ALGO": "Ring,NVLS"}, "with NCCL_ALGO=Ring,NVLS: NVLink"),
+        ({"NCCL_NVLS_ENABLE": "1"}, "with NCCL_NVLS_ENABLE=1: reductions in sw"),
+        ({"NCCL_ALGO": "Ring,NVLS"}, "with NCCL_ALGO=Ring,NVLS: reductions in sw"),
         ({"NCCL_ALGO": "allreduce:collnetdirect"}, "Unset it, or set determ"),
         (
             {"NCCL_NVLS_ENABLE": "2", "NCCL_COLLNET_ENABLE": "1"},
-            "NCCL_NVLS_ENABLE=2 and NCCL_COLLNET_ENABLE=1: NVLink switches sum "
-            "gradients in a varying order. Unset them",
+            "NCCL_NVLS_ENABLE=2 and NCCL_COLLNET_ENABLE=1: reductions in switches "
+            "(NVLink SHARP, CollNet) sum gradients in a varying order. Unset them",
         ),
     ],
 )

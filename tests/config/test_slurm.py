@@ -16,7 +16,7 @@ from nbkit.errors import ConfigError
         ("wait", "is not supported by nbkit. Remove it"),
         ("partition", "is set by slurm_partition. Remove it"),
         ("mem", "is set by mem_gb. Remove it"),
-        ("export-file", "is set by the environment of the launch"),
+        ("export-file", r"is set by nbkit \(the environment of the launch\)"),
     ],
 )
 def test_slurm_options_refused(option, advice):

@@ -138,7 +138,7 @@ def test_a_shard_that_is_cut_short_meanwhile_is_not_packed(tmp_path, packed, for
     (shard,) = (one for one in first.glob("val*") if one.suffix in (".rec", ".tar"))
 
     with pytest.raises(
-        ConfigError, match=r"packed: size changed from \d+ to \d+ bytes\. D"
+        ConfigError, match=r"packed: size changed from \d+ to \d+ bytes\. P"
     ):
         pack(
             first,

@@ -100,12 +100,12 @@ REFUSED = {
     "Omniglot": (OMNIGLOT, "/images_background'|/images_evaluation'"),
     "an alphabet each": (
         class_folders("Balinese/c01", "Balinese/c02", "Greek/c01", "Greek/c02"),
-        "only subfolders with equal names .*Name data=.*/Balinese'",
+        "only subfolders with equal names .*Use data=.*/Balinese'",
     ),
     "PlantVillage": (several("color", "grayscale", "segmented"), "/color'"),
     "folds": (several("fold_0", "fold_1", "fold_2"), "/fold_0'"),
     "folds of images": (["fold_0/1.jpg", "fold_1/1.jpg"], "fold_0, fold_1"),
-    "sites": (several("site1", "site2"), "equal names .*Name data=.*/site1'"),
+    "sites": (several("site1", "site2"), "equal names .*Use data=.*/site1'"),
     "domains": (
         several("amazon/images", "dslr/images", "webcam/images"),
         "equal names .*/amazon/images'",
@@ -133,7 +133,7 @@ REFUSED = {
     ),
     "UC Merced as unpacked": (
         class_folders("agricultural", "airplane", under="Images/"),
-        "1 class folder .*Name data=.*/Images'",
+        "1 class folder .*Use data=.*/Images'",
     ),
     "DTD as unpacked": (
         [*class_folders("banded", under="images/"), "imdb/i.mat", "labels/l.txt"],

@@ -257,7 +257,7 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(5, COLLECTIVE), (5, DATA), (5, COLLECTIVE)],
             False,
             1,
-            "rank 1 is waiting for data, step 5; the other ranks are in a coll",
+            "rank 1 is waiting for data, step 5; other ranks are in a collectiv",
         ),
         ([(3, COLLECTIVE)] * 4, False, 0, "all are in a collective operation, step 3"),
         ([(7, COMPUTE), (5, COMPUTE)], False, 1, "rank 1 is computing, step 5"),
@@ -267,7 +267,7 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(7, COMPUTE, 4), (6, COMPUTE, 2), (5, COMPUTE, 4)],
             True,
             1,
-            "the last step that the GPU of rank 1 finished is 2",
+            "the GPU of rank 1 last finished step 2",
         ),
         # The same, as far as anybody knows: rank 1 looked earlier.
         (

@@ -66,13 +66,13 @@ def test_request_devices(gpus, fields, names, request_on):
 @pytest.mark.parametrize(
     ("gpus", "fields", "words"),
     [
-        ((A, B), {"gpus": 3}, "gpus=3 exceeds the visible 2 GPUs. Use gpus=2"),
+        ((A, B), {"gpus": 3}, "gpus=3 exceeds the 2 visible GPUs. Use gpus=2"),
         ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU. Use one of"),
         ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "lists a GPU twice"),
         (
             (A, LOST_B),
             {"gpus": 2},
-            r"exceeds the visible 1 GPU; GPU 1 cannot be read \(gpu lost",
+            r"exceeds the 1 visible GPU; GPU 1 cannot be read \(gpu lost",
         ),
         ((A, LOST_B), {"devices": (1,)}, r"1 is not .* GPU 1 cannot be read \(gpu l"),
         ((LOST_B,), {"device": "auto"}, "GPU 0 cannot be read .* device='cpu'"),

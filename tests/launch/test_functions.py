@@ -317,7 +317,7 @@ def steps():
         (boom, {"args": 5}, "args=5 is of type int. Pass a tuple or list"),
         (boom, {"args": {1: 2}}, "is of type dict. Pass a tuple .* as kwargs"),
         (boom, {"args": "ab"}, "is of type str. Pass a tuple or list"),
-        (boom, {"args": (5,)}, r"boom\(\) does not take args=\(5,\)"),
+        (boom, {"args": (5,)}, r"boom\(\) cannot be called with args=\(5,\)"),
         (boom, {"kwargs": {"a": 1}}, "unexpected keyword argument 'a'"),
         (boom, {"kwargs": 5}, "kwargs=5 is of type int. Pass a dict"),
         (__file__, {"args": "--lr 0.1"}, "is of type str. Pass a tuple or list"),

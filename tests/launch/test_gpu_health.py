@@ -60,7 +60,7 @@ def test_check_all_reduce_failing_rank(all_reduce):
     result = all_reduce("os._exit(7)", WITH_P2P)
 
     assert result["state"] == "failure"
-    assert "fails over 2 GPUs: " in result["found"]
+    assert "fails on 2 GPUs: " in result["found"]
     assert "works without peer-to-peer access: export NCCL_P2P" in result["remedy"]
 
 

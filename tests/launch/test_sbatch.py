@@ -68,8 +68,8 @@ LARGE = """\
 trap '' USR2
 export NBKIT_JOB="$SLURM_JOB_ID"
 _nbkit_ended() {
-  echo "nbkit refuses: status $? of this setup line: $_nbkit_line; \
-correct it in slurm.setup" >&2
+  echo "nbkit refuses: a slurm.setup line failed with exit status $?: \
+$_nbkit_line; correct it" >&2
   exit 1
 }
 trap _nbkit_ended EXIT
@@ -250,7 +250,7 @@ def test_srun_argv_failing_setup_line(small, stub, tmp_path, line, status):
 
     assert ran.returncode == 1
     assert (
-        f"nbkit refuses: status {status} of this setup line: {line}; correct"
+        f"nbkit refuses: a slurm.setup line failed with exit status {status}: {line}; "
         in ran.stderr
     )
     assert "too late" not in ran.stderr

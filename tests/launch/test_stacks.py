@@ -62,5 +62,5 @@ def test_stacks_of_a_run_that_goes_on(tmp_path, capsys):
 
     (tmp_path / "gate").touch()
     assert run.wait(patient(120)).state is RunState.FINISHED
-    with pytest.raises(RunError, match="is finished: no rank of yours runs on"):
+    with pytest.raises(RunError, match=r"\(finished\) has no rank of this user"):
         run.stacks()

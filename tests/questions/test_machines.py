@@ -195,7 +195,7 @@ def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
         ({"published": ["A100", "V100", "A100"]}, "lists 3 GPUs. List two."),
         (
             {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},
-            "are both read from bundles",
+            "neither a='two-cpu-vm' nor b='one-cpu-vm' is 'this machine'",
         ),
     ],
 )

@@ -65,7 +65,7 @@ def test_metric_report_is_not_decided_by_noise(small):
 
     assert made.answer.startswith("No difference shown: new / base")
     assert "A/A noise floor" in made.answer
-    assert "would decide on" not in made.answer  # 1% is excluded
+    assert "would allow a verdict" not in made.answer  # 1% is excluded
     assert [row["verdict"] for row in made.result["rows"]] == [
         "base",
         "no difference shown",
@@ -87,11 +87,11 @@ def test_metric_report_states_how_many_starts_a_difference_needs(small, plan):
     needed = nbkit.statistics.runs_needed(new, base, margin=0.0025).runs
     assert needed > 5
     sentence = (
-        f" {needed} starts per arm ({needed - 5} more) would decide on a difference of "
-        "0.25%."
+        f" {needed} starts per arm ({needed - 5} more) would allow a verdict on a "
+        "difference of 0.25%."
     )
     assert (sentence in made.answer) == (not plan)
-    assert ("would decide" in made.answer) == (not plan)
+    assert ("would allow a verdict" in made.answer) == (not plan)
     assert "No difference shown: new / base" in made.answer
 
 

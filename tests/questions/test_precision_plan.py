@@ -84,7 +84,7 @@ def test_the_batch_fits_the_memory_of_the_gpu_and_it_is_said(drive, monkeypatch)
 
     batches = {config.batch_size_per_gpu for config in planned.arms.values()}
     assert batches == {128}
-    assert "The batch is 128 instead of 256" in planned.notes[0]
+    assert "The batch size is 128 instead of 256" in planned.notes[0]
     assert asked.arms["fp32, channels_last"].batch_size_per_gpu == 256
 
 

@@ -325,8 +325,8 @@ def test_measure_refuses_folders(file, path, arguments, message):
 @pytest.mark.parametrize(
     ("operation_bytes", "offset", "length", "message"),
     [
-        (MEGABYTE, 8 * MEGABYTE, MEGABYTE, "became shorter"),
-        (9 * MEGABYTE, 8 * MEGABYTE, 9 * MEGABYTE, "became shorter"),
+        (MEGABYTE, 8 * MEGABYTE, MEGABYTE, "truncated during"),
+        (9 * MEGABYTE, 8 * MEGABYTE, 9 * MEGABYTE, "truncated during"),
         (2**60, 0, 1, "Cannot allocate memory"),
     ],
 )

@@ -126,7 +126,7 @@ def test_the_benchmark_of_other_images_is_the_model_which_the_checker_has_not(tm
     ("changes", "said"),
     [
         ({"worker": {**REFERENCE, "data": {}}}, "resnet50 is not resnet on ImageNet"),
-        ({"schedule": "cosine"}, "schedule=cosine, the rules have polynomial"),
+        ({"schedule": "cosine"}, "schedule=cosine, the rules require polynomial"),
         ({"target_accuracy": 0.5}, r"target_accuracy=0\.5"),
         ({"weights": "pretrained"}, "weights=pretrained"),
     ],

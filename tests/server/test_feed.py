@@ -100,8 +100,8 @@ def once(fault: Exception, function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("target", "fault", "words"),
     [
-        ("os.pipe", OSError(errno.EMFILE, "too many"), "it cannot be started"),
-        (EXEC, OSError(errno.ENOMEM, "no memory"), "it cannot be started"),
+        ("os.pipe", OSError(errno.EMFILE, "too many"), "failed to start"),
+        (EXEC, OSError(errno.ENOMEM, "no memory"), "failed to start"),
         (EXEC, RuntimeError("unheard of"), "RuntimeError: unheard of"),
     ],
 )

@@ -63,4 +63,4 @@ def end_of(two_nodes: TwoNodes, *lines: str) -> str:
 def test_a_setup_line_that_fails_on_one_node_is_named_with_it(two_nodes: TwoNodes):
     said = end_of(two_nodes, f"{ON_N2} false")
 
-    assert said.startswith("node n2: status 1 of this setup line: ")
+    assert said.startswith("node n2: a slurm.setup line failed with exit status 1: ")

@@ -625,7 +625,7 @@ def test_a_queued_run_and_curves_of_several_runs_are_one_click_away(shared_lab, 
     expect(row).to_contain_text("position 2 of 3")
     expect(row).to_contain_text("2020-train of user ann holds GPU 0 and 1")
     row.get_by_role("button", name="Stop the run waits").click()
-    expect(dialog).to_contain_text("It is removed from the queue and does not start")
+    expect(dialog).to_contain_text("is removed from the queue and does not start")
     dialog.get_by_role("button", name="Stop Run").click()
     until(visitor, queued.stop.exists, "the request to stop")
 

@@ -63,5 +63,5 @@ def test_check_all_reduce_failing_rank(all_reduce, fault, condition, remedy):
     result = all_reduce(fault, condition)
 
     assert result["state"] == "failure"
-    assert "fails over 2 GPUs: " in result["found"]
+    assert "fails on 2 GPUs: " in result["found"]
     assert remedy in result["remedy"]

@@ -105,7 +105,7 @@ def test_a_setup_line_that_fails_is_named(two_nodes: TwoNodes):
     assert run.state is RunState.LOST
     log = run.paths.job_log(job_of(run))
     assert str(log) in (run.cause or {})["message"]
-    assert "of this setup line: module load moon" in log.read_text()
+    assert ": module load moon; correct it" in log.read_text()
 
 
 def test_a_node_with_another_nbkit_is_named(two_nodes: TwoNodes, tmp_path: Path):

@@ -67,8 +67,8 @@ def test_metric_forms_of_what_a_function_logged_and_returned(monkeypatch):
         "acc": "Call nbkit.log({'acc': ...}), or print 'acc: 0.5'.",
         "step9:loss": "Call nbkit.log({'loss': ...}).",
         "mean:accuracy": "Call nbkit.log({'accuracy': ...}).",
-        "returned:weights": "Return a number, or for returned:loss {'loss': 0.5}.",
-        "returned": "Return a number, or for returned:loss {'loss': 0.5}.",
+        "returned:weights": "Return a number, or {'loss': 0.5} for returned:loss.",
+        "returned": "Return a number, or {'loss': 0.5} for returned:loss.",
     }
     for name, remedy in remedies.items():
         with pytest.raises(NotEnoughDataError, match=f"no metric '{name}'") as error:

@@ -259,7 +259,7 @@ def test_measurements_of_time_are_alone_unless_asked(arms, fields, expected):
         ({"parallel": 0}, "parallel=0 is not a number of runs"),
         (
             {"parallel": 2, "concurrent": [["base", "new"]]},
-            "parallel=2 and concurrent: the machine must be idle",
+            "parallel=2 conflicts with concurrent, which requires",
         ),
         ({"minimum_runs": 1}, "minimum_runs=1 allows no CI"),
     ],

@@ -115,7 +115,7 @@ def test_interval_below_the_minimum(capsys, module):
         module.main([*output, "--interval", "0.1"])
 
     assert caught.value.code == 2
-    assert "0.1 s is not 0.25 s or more" in capsys.readouterr().err
+    assert "at least 0.25 s, got 0.1" in capsys.readouterr().err
 
 
 def test_it_imports_nothing_that_it_does_not_need():

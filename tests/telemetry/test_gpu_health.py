@@ -33,7 +33,7 @@ def test_gpus_that_are_well_give_no_warning(told):
     ("gpu", "what", "state", "found", "remedy"),
     [
         ({"persistence": 0}, "Persistence", "warning", "off on GPU 1", "-pm 1"),
-        ({"pcie_width": 8}, "PCIe link", "warning", "GPU 1 has 8 of 16", "seat"),
+        ({"pcie_width": 8}, "PCIe link", "warning", "GPU 1 limited to 8 of 16", "seat"),
         ({"remapped": (0, 1, 1, 0)}, "GPU 1", "warning", "pending", "--gpu-reset -i 1"),
         ({"remapped": (0, 9, 0, 1)}, "GPU 1", "failure", "not be repaired", "replace"),
         (
@@ -84,9 +84,9 @@ def test_gpus_that_the_fabric_manager_has_connected_are_well(told):
     [
         ("0,9", "failure", "no GPU '9'"),
         ("GPU-x", "failure", "no GPU 'GPU-x'"),
-        ("1", "info", "leaves 1 of 2"),
-        ("", "warning", "leaves 0 of 2"),
-        ("-1", "warning", "leaves 0 of 2"),
+        ("1", "info", "1 of 2 GPUs"),
+        ("", "warning", "0 of 2 GPUs"),
+        ("-1", "warning", "0 of 2 GPUs"),
     ],
 )
 def test_a_setting_that_names_no_gpu_is_told(told, monkeypatch, setting, state, found):

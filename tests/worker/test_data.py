@@ -266,5 +266,5 @@ def test_a_loader_that_ends_early_is_named():
     stream = iter([(torch.zeros(1), torch.zeros(1))])
     data.next_batch(stream, config, 1)
 
-    with pytest.raises(RunError, match=r"'naive' ran out of batches at step 1.*=2 "):
+    with pytest.raises(RunError, match=r"'naive' ran out of batches at step 1.*=2\)"):
         data.next_batch(stream, config, 1)

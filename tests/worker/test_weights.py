@@ -158,7 +158,7 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(rank, trained):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "is not a run of .* or a checkpoint"),
+        (None, "is neither a run in .* nor a checkpoint"),
         (b"no weights", "cannot be loaded"),
         (
             {"a": Path("/x")},

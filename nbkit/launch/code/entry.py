@@ -130,7 +130,7 @@ def refuse_without_copy(description: Mapping[str, Any]) -> None:
     if copy and not Path(copy["folder"]).is_dir():
         message = (
             f"{copy['folder']}, a copy of the repository, was removed. Run "
-            f"`{copy['command']}`, which makes it again."
+            f"`{copy['command']}` to recreate it."
         )
         raise RunError(message)
 
@@ -162,7 +162,7 @@ def script_entry(
     except OSError as error:
         message = (
             f"script={str(script)!r} cannot be read ({error.strerror}). Pass the path "
-            "of a Python file, a function, or fields by name: "
+            "of a readable Python file, a function, or keyword arguments: "
             "nbkit.launch(model='resnet50')."
         )
         raise ConfigError(message) from None
@@ -258,8 +258,8 @@ def function_entry(
         if module.__name__ in pickle.modules and not _is_importable(module):
             message = (
                 f"{name}() uses module {module.__name__} ({module.__file__}), which "
-                "the ranks cannot import. Add its folder to sys.path, and import it "
-                "by its name."
+                "the ranks cannot import. Add its folder (for a package, the parent "
+                "folder) to sys.path, and import it under its file name."
             )
             raise ConfigError(message)
     size = len(pickle.data)
@@ -349,8 +349,8 @@ def _refuse_what_is_no_call(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        message = f"{name}{signature} does not take args={args!r:.80} and "
-        message += f"kwargs={dict(kwargs)!r:.80} ({error})."
+        message = f"{name}{signature} cannot be called with args={args!r:.80} and "
+        message += f"kwargs={dict(kwargs)!r:.80} ({error}). Pass matching arguments."
         raise ConfigError(message) from None
 
 
@@ -414,13 +414,13 @@ def _why_not(name: str, call: Any, error: Exception) -> str:
             f"{name}() captures {part} (a {type(value).__name__}), which cannot be "
             f"pickled ({problem}). Create it inside the function."
         )
-    return f"{name}() cannot be pickled: {error}"
+    return f"{name}() cannot be pickled ({error}). Define it in a module."
 
 
 def _what_is_large(name: str, call: Any, size: int) -> str:
     sizes = {part: _size_or_problem(value) for part, value in _parts(call)}
     byte_sizes = {part: size for part, size in sizes.items() if isinstance(size, int)}
-    text = f"the pickle of {name}() has {size / 1e6:.0f} MB (warning above 50 MB)"
+    text = f"the pickle of {name}() is {size / 1e6:.0f} MB (warning above 50 MB)"
     if byte_sizes:
         largest = max(byte_sizes, key=lambda part: byte_sizes[part])
         text += f", of which {largest} is {byte_sizes[largest] / 1e6:.0f} MB"

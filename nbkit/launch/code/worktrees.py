@@ -134,8 +134,8 @@ def find_change(script: Path, against: str) -> ScriptChange:
             raise ConfigError(message) from None
     if _submodules(top, base) != _submodules(top, new):
         message = (
-            f"a submodule of {top} differs between {against} and now, and copies have "
-            "its current files. Compare two clones with nbkit.Study.create."
+            f"a submodule of {top} differs from {against}, but both copies have its "
+            "current files. Compare two clones with nbkit.Study.create."
         )
         raise ConfigError(message)
     uncommitted = _git(top, "diff", "--shortstat", "HEAD", new)
@@ -153,8 +153,8 @@ def _new_folder(folder: Path) -> None:
         folder.mkdir(0o700)
     except FileExistsError:
         message = (
-            f"{folder} exists: another process may measure this change. Wait for it, "
-            "or remove the folder."
+            f"{folder} exists: another process may be measuring this change. Wait for "
+            "it, or remove the folder."
         )
         raise RunError(message) from None
 

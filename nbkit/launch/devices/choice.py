@@ -121,7 +121,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         gpus, broken = _candidates(open_nvml, setting)
-        reason = "CUDA_VISIBLE_DEVICES hides all GPUs, or the driver lists none."
+        reason = "CUDA_VISIBLE_DEVICES hides all GPUs, or none exist. Set device='cpu'."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
             what = f"device={device!r}, but no usable GPU: {broken}"
@@ -267,11 +267,11 @@ def _choose(
     if config.gpus > 1:
         usable = [gpu for gpu in gpus if not gpu.is_instance]
     if len(usable) < config.gpus and not (config.oversubscribe and usable):
-        visible = plural(len(usable), "GPU")
-        message = f"gpus={config.gpus} exceeds the visible {visible}"
+        visible = plural(len(usable), "visible GPU")
+        message = f"gpus={config.gpus} exceeds the {visible}"
         if len(usable) < len(gpus):
             message += (
-                f"; {len(gpus) - len(usable)} MIG instances support only one rank"
+                f"; {len(gpus) - len(usable)} MIG instances support only one rank each"
             )
         message += f"; {broken}" if broken else ""
         message += f". Use gpus={max(len(usable), 1)}"

@@ -225,5 +225,5 @@ def holders_of(name: str, kind: str, entries: Sequence[ClaimEntry]) -> str:
         for entry in entries
         if entry.kind == kind and name in (entry.granted or ())
     ]
-    left_over = "an orphaned process (nbkit.sweep() kills yours, unless detached)"
+    left_over = "an orphaned process (nbkit.sweep() kills your own, except detached)"
     return " and ".join(who) or left_over

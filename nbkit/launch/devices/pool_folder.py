@@ -56,7 +56,7 @@ def pool_errors(pool: Path) -> Iterator[None]:
         message = (
             f"{pool}, the device pool, cannot be used ({error.strerror or error}). "
             f"Set {POOL_VARIABLE} to a folder on a local disk that every user can "
-            "write."
+            "write to."
         )
         raise DeviceError(message) from error
 
@@ -112,9 +112,9 @@ def _check(pool: Path) -> None:
     missing = [folder for folder in _folders(pool) if not os.path.lexists(folder)]
     if missing:
         message = (
-            f"{pool}, the device pool, has no "
-            f"{' and '.join(folder.name for folder in missing)} writable by every "
-            f"user. Ask its owner, {user_name(owner)}, to run `mkdir -m 1777 "
+            f"The device pool {pool} lacks "
+            f"{' and '.join(f'{folder.name}/' for folder in missing)}. Ask its owner, "
+            f"{user_name(owner)}, to run `mkdir -m 1777 "
             f"{shlex.join(map(str, missing))}`."
         )
         raise DeviceError(message)

@@ -211,8 +211,8 @@ def _body(config: ExperimentConfig, command: Sequence[str]) -> list[str]:
         return body
     return [
         "_nbkit_ended() {",
-        '  echo "nbkit refuses: status $? of this setup line: $_nbkit_line;'
-        ' correct it in slurm.setup" >&2',
+        '  echo "nbkit refuses: a slurm.setup line failed with exit status $?:'
+        ' $_nbkit_line; correct it" >&2',
         "  exit 1",
         "}",
         # Also of one that calls exit.

@@ -45,8 +45,8 @@ def node_command(
     if differences := software_differences(submission["software"], software()):
         message = (
             "its environment differs from the launch environment: "
-            f"{'; '.join(differences)}. Use the same environment on every node (same "
-            "path, or slurm.setup)."
+            f"{'; '.join(differences)}. Use the same environment on every node, at the "
+            "same path or activated in slurm.setup."
         )
         raise LaunchError(message)
     device_type = submission["device_type"]

@@ -51,7 +51,7 @@ def hang_cause(
         names = ", ".join(map(str, behind))
         message = (
             f"no rank made progress for {timeout_seconds:.0f} s: rank {names} is "
-            f"{where}; the other ranks are {_WHAT[waiting.phase]}, step {waiting.step}"
+            f"{where}; other ranks are {_WHAT[waiting.phase]}, step {waiting.step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
     message += "; see the stacks of every rank in cause['stacks']"
@@ -72,8 +72,8 @@ def _gpu_hang_cause(
     else:
         names = ", ".join(map(str, behind))
         message += (
-            f"the last step that the GPU of rank {names} finished is {min(finished)}; "
-            f"the other ranks are at step {max(finished)}"
+            f"the GPU of rank {names} last finished step {min(finished)}; other GPUs "
+            f"have finished up to step {max(finished)}"
         )
     message += "; see the stacks of every rank in cause['stacks']"
     if len(beats) > 1:

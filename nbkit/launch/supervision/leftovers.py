@@ -47,9 +47,9 @@ class Leftover:
     run_id: str
     process: ProcessIdentity
     is_zombie: bool
-    """It has exited, but its parent has not collected it: it cannot be killed."""
+    """Whether it is a zombie: it has exited, but its parent has not waited for it."""
     ended: bool
-    """Whether it no longer runs, or is gone."""
+    """Whether it was killed; for a zombie, whether it is gone."""
 
 
 def marked_processes() -> Iterator[tuple[str, str, ProcessIdentity]]:

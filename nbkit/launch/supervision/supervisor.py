@@ -145,7 +145,7 @@ def _await_submission(
             break
         is_brisk = waited < _BRISK_SECONDS
         time.sleep(_BRISK_POLL_SECONDS if is_brisk else _POLL_SECONDS)
-    message = f"the start of {paths.submission} was not acknowledged. Launch again."
+    message = f"{paths.submission} does not name this supervisor. Launch again."
     raise StoreError(message)
 
 

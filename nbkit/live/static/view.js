@@ -21,15 +21,15 @@ const KERNEL_WORDS = {
   ),
   silence: (since, runId) =>
     trans.__(
-      'No message from the kernel since %1. The run continues without it; %2 shows it again.',
+      'No message from the kernel since %1. The run continues; to show it again: %2',
       since,
       `nbkit.attach("${runId}")`
     ),
   busy: action => {
     const instead =
       action === 'stop'
-        ? trans.__("Stop it in nbkit's sidebar, or when the cell has ended.")
-        : trans.__('Try again when the cell has ended.');
+        ? trans.__("Stop the run in nbkit's sidebar, or here after the cell has ended.")
+        : trans.__('Try again after the cell has ended.');
     return trans.__(
       'The kernel does not respond: it is running a cell, or was restarted elsewhere (then run this cell again). %1',
       instead
@@ -488,7 +488,7 @@ class View {
       onCsv: () => void this._downloadCsv(name)
     });
     if (isOverTime) {
-      chart.node.title = trans.__("Mean, and lowest to highest, of the run's GPUs");
+      chart.node.title = trans.__("Mean and range over the run's GPUs");
     }
     this._charts.set(name, chart);
     const order = this._names();

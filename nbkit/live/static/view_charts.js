@@ -157,7 +157,7 @@ class Chart {
           { class: 'nbkv-chart-buttons' },
           this._reset,
           button('PNG', trans.__('download as PNG'), () => void this._downloadPng()),
-          button('CSV', trans.__('download the stored values as CSV'), onCsv)
+          button('CSV', trans.__('download the values as CSV'), onCsv)
         ),
         this._value
       ),

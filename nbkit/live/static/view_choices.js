@@ -58,7 +58,7 @@ class ChoicesPanel {
         'label',
         {
           title: trans.__(
-            'Weight of the exponential moving average, as in TensorBoard; what it is the average of stays visible behind it'
+            'Weight of the exponential moving average, as in TensorBoard; the values without smoothing stay visible'
           )
         },
         trans.__('Smoothing'),
@@ -311,7 +311,8 @@ class Comparison {
       this._rows = rows.filter(row => row.run_id !== this._model.get('run_id'));
       this._showRows();
     } catch (error) {
-      this._list.replaceChildren(make('p', {}, trans.__('No list of runs: %1', error.message)));
+      const words = trans.__('Runs cannot be listed: %1', error.message);
+      this._list.replaceChildren(make('p', {}, words));
     }
   }
 

@@ -84,7 +84,7 @@ function pageConfig() {
   if (!config) {
     throw new Error(
       trans.__(
-        "it works in JupyterLab and Notebook 7, with nbkit's extension. In Python: %1",
+        "this requires JupyterLab or Notebook 7 with nbkit's extension. In Python: %1",
         'run.metrics()'
       )
     );
@@ -110,7 +110,9 @@ async function askServer({ baseUrl, token }, runId, path, init = {}) {
     throw new Error(
       answer?.message ??
         (isUnknown
-          ? trans.__('nbkit is not enabled on the Jupyter server')
+          ? trans.__(
+              'nbkit is not enabled on the Jupyter server. In the server’s environment, run “jupyter server extension enable nbkit.server”, then restart the server.'
+            )
           : response.statusText)
     );
   }

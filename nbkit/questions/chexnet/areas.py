@@ -17,14 +17,14 @@ from nbkit.statistics import MINIMUM_RUNS
 from nbkit.statistics.auroc import Area, area_under_roc, combined
 
 MEAN = "mean"
-"""Name of the row that is the mean over the labels that could be judged."""
+"""Name of the row with the mean over the evaluated labels."""
 
 FEWEST_PATIENTS = 10
 """With a label, and without it, for a label that the mean is of: the interval of two
 patients is 13 standard errors wide to each side, that of ten is 2.3."""
 
 Scores = Mapping[str, Sequence[float | None] | None]
-"""By label, one for each image; None where nothing could be learnt of a label."""
+"""Scores by label, one per image; None if a label could not be learned."""
 
 Same = Literal["same", "differs", "not resolved", "not enough runs"]
 
@@ -40,55 +40,55 @@ AreaGain = Literal[
 
 @dataclass(frozen=True)
 class ScoredImages:
-    """The evaluation images, and what each model said of them, in one order."""
+    """The evaluation images with the scores of all models, in one order."""
 
     labels: Mapping[str, Sequence[int]]
-    """By label, 1 for images that have it, else 0."""
+    """By label: 1 for images with the label, else 0."""
     patients: Sequence[str] | None
     """The patient of each image; None if unknown."""
     single: Sequence[Scores]
-    """The network trained on one device, one a seed."""
+    """Scores of the network trained on one device, one per seed."""
     parallel: Sequence[Scores]
-    """The same on several devices, with the same seeds; empty without."""
+    """Scores after training on several devices with the same seeds; may be empty."""
     baseline: Scores | None
     """Global statistics; None without."""
 
 
 @dataclass(frozen=True)
 class AreaEstimate:
-    """An AUROC or a difference of two; its interval where that is known."""
+    """An AUROC or a difference of two, with its interval if known."""
 
     value: float
     low: float | None
     high: float | None
     trainings: int
-    """It is the mean of so many; 0 of a baseline, which has no chance in it."""
+    """Number of trainings in the mean; 0 for the deterministic baseline."""
 
 
 @dataclass(frozen=True)
 class LabelFinding:
-    """What was found of one label, or of the mean over labels."""
+    """Results for one label, or for the mean over labels."""
 
     label: str
     positives: int | None
     """Evaluation images with the label; None for the mean."""
     patients: int | None
-    """Patients with it; None for the mean, and where the patients are unknown."""
+    """Patients with the label; None for the mean or if patients are unknown."""
     caveat: str | None
-    """Why there is no AUROC, or none to be trusted, so that the mean goes without."""
+    """Why the AUROC is missing or unreliable; the mean excludes such labels."""
     single: AreaEstimate | None = None
     paired: AreaEstimate | None = None
-    """Of ``single`` the trainings that have a partner on several devices."""
+    """Trainings of ``single`` with a partner on several devices."""
     parallel: AreaEstimate | None = None
     baseline: AreaEstimate | None = None
     gain: AreaEstimate | None = None
-    """Network on one device less baseline."""
+    """Network on one device minus baseline."""
     difference: AreaEstimate | None = None
-    """Several devices less one, the same seeds in both."""
+    """Several devices minus one device, with equal seeds."""
 
     @property
     def above_baseline(self) -> AreaGain:
-        """Whether the network on one device is above the baseline or below it."""
+        """Verdict on the network (one device) against the baseline."""
         gain = self.gain
         if gain is None:
             return "no baseline"
@@ -101,11 +101,11 @@ class LabelFinding:
         return "below the statistics" if gain.high < 0 else "not resolved"
 
     def same_within(self, margin: float) -> Same | None:
-        """Return whether one device and several arrive at the same AUROC.
+        """Return whether training on one and several devices gives the same AUROC.
 
-        ``same`` needs the whole interval within the margin, ``differs`` one that does
-        not hold zero and reaches beyond the margin; both need `MINIMUM_RUNS` trainings
-        of each. None without several devices.
+        ``same`` requires the whole interval within the margin; ``differs`` requires an
+        interval that excludes zero and extends beyond the margin. Both require
+        `MINIMUM_RUNS` pairs of trainings. None without several devices.
         """
         difference = self.difference
         if difference is None:
@@ -143,10 +143,10 @@ class _Areas:
 
 
 def judge_labels(images: ScoredImages) -> list[LabelFinding]:
-    """Return what is found of every label, and last of their mean.
+    """Return the results of every label, and last of their mean.
 
-    The mean is over the labels without a caveat: `FEWEST_PATIENTS` have them, as many
-    have not, and every model could learn them.
+    The mean is over labels without a caveat: at least `FEWEST_PATIENTS` patients with
+    and without the label, and learnable by every model.
     """
     findings: list[LabelFinding] = []
     judged: list[_Areas] = []

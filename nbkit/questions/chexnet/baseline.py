@@ -32,16 +32,16 @@ _MIN_IMAGES_FOR_PROGRESS = 5_000
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the baseline says of every evaluation image."""
+    """Scores of the shortcut baseline for every evaluation image."""
 
     files: Sequence[str]
-    """Names of the images, those that can be read."""
+    """Names of the readable images."""
     scores: Mapping[str, Sequence[float] | None]
-    """Log-odds by label; None where all training images have it, or none."""
+    """Log-odds by label; None if all training images have it, or none has."""
     train_images: int
     """That it was fitted to."""
     unreadable: Sequence[str]
-    """Images that were left out, of both splits."""
+    """Unreadable images of both splits."""
 
 
 def prepare(plan: ChexnetPlan) -> ChexnetPlan:
@@ -50,8 +50,8 @@ def prepare(plan: ChexnetPlan) -> ChexnetPlan:
     Raises
     ------
     ConfigError
-        If scikit-learn is not installed, no training image can be read, or one cannot
-        and runs are to stop then.
+        If scikit-learn is not installed, no training image is readable, or an image is
+        unreadable with ``unreadable_images="stop"``.
     """
     wait_before(plan.arms.values(), plan.wait_for_idle)
     fitted = statistics_baseline(plan.listing)
@@ -108,8 +108,8 @@ def statistics_baseline(listing: Listing) -> Baseline:
     ]
     if not train:
         message = (
-            f"data={str(listing.root)!r} has no readable training image for the "
-            "baseline. Fix the files."
+            f"data={str(listing.root)!r} has no readable training image: all {first:,} "
+            "failed to load. Check the format and permissions of the files."
         )
         raise ConfigError(message)
     inputs = [values for values, _ in train]

@@ -47,17 +47,17 @@ _OF_NIH = "/path/to/Data_Entry_2017.csv"
 
 @dataclass(frozen=True)
 class ChexnetResult:
-    """What a study says of every label."""
+    """Results of a study for every label."""
 
     evidence: Evidence
     single: Sequence[Training]
-    """On one device; those with a partner first."""
+    """Trainings on one device; those with a partner first."""
     parallel: Sequence[Training]
-    """On several devices, in the order of their partners."""
+    """Trainings on several devices, in the order of their partners."""
     lost: Sequence[Training] = ()
-    """Trainings that were not finite: no AUROC is of them."""
+    """Trainings that diverged (NaN/Inf), which are excluded from all AUROCs."""
     is_judged: bool = True
-    """Whether there may be a verdict: every training was finite."""
+    """Whether verdicts are possible: every training was finite."""
     is_single_finite: bool = True
     """Whether every training on one device was."""
 
@@ -78,7 +78,7 @@ class ChexnetResult:
 
     @cached_property
     def images(self) -> ScoredImages:
-        """The evaluation images and what every model said of them."""
+        """The evaluation images with the scores of all models."""
         first = self.single[0].predictions
         patients: Mapping[str, Any] = self.plan.get("patients") or {}
         return ScoredImages(
@@ -103,13 +103,13 @@ class ChexnetResult:
 
     @property
     def table(self) -> Table:
-        """The headline: every label's AUROC beside that of global statistics."""
+        """The headline: AUROC of network and shortcut baseline for every label."""
         takes_back = partial(untimed_caveat_text, self.evidence.study)
         return areas_table(self.findings, len(self.single), takes_back)
 
     @property
     def same(self) -> Table | Note:
-        """Whether several devices arrive where one does."""
+        """Comparison of several devices with one device."""
         if not self.parallel:
             return Note([words.nothing_to_pair(self.gpus)])
         pairs = len(self.parallel)
@@ -123,7 +123,7 @@ class ChexnetResult:
 
     @cached_property
     def speed_up(self) -> Ratio | None:
-        """Rate on several devices over that on one."""
+        """Rate on several devices / rate on one device."""
         several, single = _rates(self.parallel), _rates(self.single)
         has_both = bool(several and single and self.is_judged)
         return statistics.ratio(several, single) if has_both else None
@@ -165,7 +165,7 @@ class ChexnetResult:
 
     @property
     def published_table(self) -> Table | Note:
-        """The same as a table, or why there is none."""
+        """Published results as a table, or why there is none."""
         if not self.published:
             return Note(["No published results for these labels."])
         return published_table(self.findings, self.published)
@@ -203,7 +203,7 @@ class ChexnetResult:
 
     @property
     def answer(self) -> str:
-        """The result in a few words, computed from the data."""
+        """The result in words, computed from the data."""
         if not self.is_single_finite:
             return NOTHING_COMPARED
         text = words.answer(self.findings, is_made=self.is_made)
@@ -275,14 +275,14 @@ class ChexnetResult:
 
 
 def result(study: Study) -> ChexnetResult | BaselineLost:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
-    `BaselineLost` if every training on one device was ended as not finite.
+    Returns `BaselineLost` if every training on one device diverged (NaN/Inf).
 
     Raises
     ------
     NotEnoughDataError
-        If no training on one device has finished, or one kept no predictions.
+        If no training on one device has finished, or one has no predictions.
     """
     facts, finished = study.plan, study.runs_by_arm()
     single_arm, *several = facts["arms"]

@@ -23,7 +23,7 @@ from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 
 MADE = "made-labels"
-"""The built-in set, whose images show nothing."""
+"""The built-in set of generated images."""
 
 _GPU_DEFAULTS: dict[str, Any] = {
     "model": "densenet121",
@@ -51,7 +51,7 @@ _CONFIG_FIELDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChexnetPlan(Plan):
-    """What will be trained; a notebook shows its notes and its labels."""
+    """Planned trainings; a notebook displays the notes and labels."""
 
     gpus: int
     """Of the data-parallel trainings."""
@@ -60,7 +60,7 @@ class ChexnetPlan(Plan):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the report has to know beside the arms, as JSON values."""
+        """Facts of the plan that the report requires, as JSON values."""
         images = self.listing.contents
         return {
             "seed_per_repeat": True,
@@ -76,7 +76,7 @@ class ChexnetPlan(Plan):
 
     @property
     def labels(self) -> Table:
-        """How many images have each label, on both sides of the split."""
+        """Number of images with each label in both splits."""
         images = self.listing.contents
         train, evaluation = (
             dict(_positives(images, samples))
@@ -106,12 +106,12 @@ class ChexnetPlan(Plan):
 
 
 def plan(parameters: Parameters) -> ChexnetPlan:
-    """Return what to train for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or the data have no labels to be judged.
+        If a parameter is invalid, or the data have no labels to evaluate.
     DeviceError
         If devices are missing.
     """

@@ -14,7 +14,7 @@ from nbkit.store.metrics import store_error
 
 
 def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
-    """Return where the copy of each job will be; nothing is written."""
+    """Return the path of each job's copy, without writing anything."""
     source = Path(data)
     if not source.is_absolute() or not source.is_dir():
         message = (

@@ -33,7 +33,7 @@ _JAIN = Source(
 
 @dataclass(frozen=True)
 class ConcurrentResult:
-    """What a study says about concurrent jobs."""
+    """Results of a study of concurrent jobs."""
 
     evidence: Evidence
     measured: Measured
@@ -45,7 +45,7 @@ class ConcurrentResult:
 
     @property
     def table(self) -> Table:
-        """The headline: each job among others against the same job alone."""
+        """The headline: each concurrent job compared with the same job alone."""
         control, is_cpu = self.measured.control, self.evidence.is_cpu
         notes = [
             control.sentence
@@ -68,12 +68,12 @@ class ConcurrentResult:
 
     @property
     def totals(self) -> Table:
-        """All jobs together against the sum of them alone, and against one job."""
+        """Total rate compared with the sum of the jobs alone, and with one job."""
         return tables.totals_table(self.concurrent, self.measured.one_jobs)
 
     @property
     def settings(self) -> Table | Note:
-        """What pinning and storage of one's own give, or that nothing was varied."""
+        """Effects of pinning and separate storage, or that nothing was varied."""
         if not self.effects:
             return Note([])
         return tables.settings_table(self.effects)
@@ -90,7 +90,7 @@ class ConcurrentResult:
 
     @property
     def published_jobs(self) -> Table:
-        """The jobs that others have published, one by one."""
+        """Published results of each concurrent job."""
         return tables.published_jobs_table(published_rounds())
 
     @cached_property
@@ -112,12 +112,12 @@ class ConcurrentResult:
 
     @property
     def effects(self) -> list[Effect]:
-        """Images/s with pinning, or storage of one's own, over images/s without."""
+        """Effects of pinning and separate storage on images/s."""
         return self.measured.effects
 
     @property
     def answer(self) -> str:
-        """What the data say: slowdown, fairness and total, then what pinning gives."""
+        """The result: slowdown, fairness and total rate, then effects of settings."""
         jobs = [_layout_sentence(layout) for layout in self.concurrent]
         effects = [
             f"{effect.what.capitalize()}: {self._shown(effect.ratio)}"
@@ -171,7 +171,7 @@ class ConcurrentResult:
 
 
 def result(study: Study) -> ConcurrentResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

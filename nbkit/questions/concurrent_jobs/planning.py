@@ -65,22 +65,22 @@ _SPLIT = (
 
 @dataclass(frozen=True, kw_only=True)
 class ConcurrentPlan(Plan):
-    """What will be measured, and what its jobs read."""
+    """Planned measurement, and the data that its jobs read."""
 
     data: str
     copies: tuple[Path, ...]
-    """Of the data, one a job; empty where storage is shared."""
+    """Copies of the data, one per job; empty for shared storage."""
 
 
 def plan(parameters: Parameters) -> ConcurrentPlan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used; the text names every bad one.
+        If parameters are invalid; the error lists all of them.
     DeviceError
-        If the jobs do not fit on this machine together.
+        If the concurrent jobs need more devices than available.
     """
     p = parameters
     _check_values(p)
@@ -136,7 +136,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
 
 
 def prepare(plan: ConcurrentPlan) -> ConcurrentPlan:
-    """Make the copies of the data that jobs will read.
+    """Create the copies of the data that jobs will read.
 
     Raises
     ------

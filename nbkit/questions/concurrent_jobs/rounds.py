@@ -39,10 +39,10 @@ class Measured:
     places: Mapping[str, str]
     """GPUs or CPUs by run id."""
     comparisons: int = 1
-    """How many verdicts share the error rate."""
+    """Number of verdicts that share the error rate."""
 
     def among(self, comparisons: int) -> Measured:
-        """Return it with verdicts that share the error rate among so many."""
+        """Return the result with verdicts corrected for this number of comparisons."""
         concurrent = [
             replace(
                 layout,

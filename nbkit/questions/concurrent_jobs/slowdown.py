@@ -26,7 +26,7 @@ Step = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Overlap:
-    """The time in which all jobs of a round were measured."""
+    """Period in which all jobs of a round were measured."""
 
     seconds: float
     share: float
@@ -41,7 +41,7 @@ class Overlap:
 
     @property
     def images_per_second(self) -> tuple[float | None, ...]:
-        """Of each job, images over the time of its steps; None without one."""
+        """Images / time of the steps of each job; None without a step."""
         return tuple(map(statistics.images_per_second, self.steps))
 
 
@@ -69,7 +69,7 @@ def _begin(step: Step) -> float:
 
 
 def fairness(shares: Sequence[float]) -> float:
-    """Return Jain's index: 1 if all get alike, 1/n if one of n gets everything.
+    """Return Jain's index: 1 for equal shares, 1/n if one of n has everything.
 
     References
     ----------
@@ -107,7 +107,7 @@ class Round:
 
 @dataclass(frozen=True)
 class IsolatedRuns:
-    """A job alone: one number a process start."""
+    """Runs of a job alone, one value per process start."""
 
     arm: str
     rates: Mapping[int, float]
@@ -124,7 +124,7 @@ class IsolatedRuns:
 
 @dataclass(frozen=True)
 class ConcurrentJob:
-    """One job among others, against the same job alone."""
+    """One concurrent job compared with the same job alone."""
 
     arm: str
     world_size: int
@@ -151,7 +151,7 @@ class ConcurrentJob:
 
     @cached_property
     def kept(self) -> Ratio | None:
-        """Its rate over that of the job alone; None where one is missing or no use."""
+        """Concurrent rate / rate alone; None if one is missing or not finite."""
         if not self.is_comparable:
             return None
         return statistics.ratio(
@@ -165,9 +165,9 @@ class ConcurrentJob:
 
     @property
     def slowdown(self) -> tuple[float, float | None, float | None] | None:
-        """Rate alone over rate among others, and its 95 % interval; above 1 is slower.
+        """Rate alone / concurrent rate, with its 95 % interval; above 1 is slower.
 
-        None where nothing can be compared.
+        None if they cannot be compared.
         """
         ratio = self.kept
         if ratio is None:
@@ -178,7 +178,7 @@ class ConcurrentJob:
 
     @cached_property
     def needed(self) -> RunsNeeded | None:
-        """How many repeats settle whether it is slower; None before there are two."""
+        """Number of repeats needed for a verdict; None before two repeats."""
         ratio = self.kept
         if ratio is None or min(ratio.n_a, ratio.n_b) < 2:
             return None
@@ -192,7 +192,7 @@ class ConcurrentJob:
 
 @dataclass(frozen=True)
 class ConcurrentJobs:
-    """Concurrent jobs, in one setting, against the same jobs alone."""
+    """Concurrent jobs in one setting compared with the same jobs alone."""
 
     name: str
     """Such as ``1,1 (pinned)``."""
@@ -236,19 +236,19 @@ class ConcurrentJobs:
 
     @cached_property
     def aggregate_efficiency(self) -> Ratio | None:
-        """The total over the sum of the jobs alone; None where one is missing."""
+        """Total rate / sum of the jobs alone; None if one is missing."""
         if not all(job.alone.counts for job in self.jobs):
             return None
         return self._ratio(self.sums_alone, "sum of jobs alone")
 
     def against_one_job(self, one_job: IsolatedRuns) -> Ratio | None:
-        """Return the total over the rate of one job on all of the devices."""
+        """Return total rate / rate of one job on all devices."""
         if not one_job.counts:
             return None
         return self._ratio(list(one_job.rates.values()), one_job.arm)
 
     def against(self, other: ConcurrentJobs) -> Ratio | None:
-        """Return the total over that of the same jobs in another setting."""
+        """Return total rate / total rate of the same jobs in another setting."""
         if not other.counts:
             return None
         return self._ratio(other.totals, f"{other.name} concurrent")
@@ -267,7 +267,7 @@ class ConcurrentJobs:
 
     @property
     def fairness(self) -> Summary | None:
-        """Jain's index over rounds, of each job's rate over its rate alone."""
+        """Jain's index of concurrent rate / rate alone of all jobs, over rounds."""
         indices = [fairness(shares) for shares in self._shares]
         return statistics.summarise(indices) if indices else None
 
@@ -325,7 +325,7 @@ class ConcurrentJobs:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a setting does: images/s with it over images/s without."""
+    """Effect of a setting: images/s with it / images/s without it."""
 
     measured: str
     """What ran, such as ``1,1 concurrent``."""

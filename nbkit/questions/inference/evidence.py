@@ -21,7 +21,7 @@ from nbkit.studies.study import Study
 
 
 def result(study: Study) -> InferenceResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

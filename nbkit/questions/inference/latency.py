@@ -34,7 +34,7 @@ _LOSING = ("lost", "lower")
 
 @dataclass(frozen=True)
 class Served:
-    """One format at one batch size: what its process starts show together."""
+    """Results of one format at one batch size, over all process starts."""
 
     arm: str
     precision: str
@@ -42,21 +42,21 @@ class Served:
     passes: int
     """Timed one by one in each process start."""
     p50_seconds: Summary
-    """Latency over process starts, as the next two."""
+    """Latency over process starts; also for the next two fields."""
     p95_seconds: Summary | None
     p99_seconds: Summary | None
     images_per_second: Summary
     against: Ratio | None
-    """Rate over that of the baseline at this batch size; None for the baseline."""
+    """Rate / baseline's rate at this batch size; None for the baseline."""
     peak_memory_bytes: float | None
     joules_per_image: float | None
     is_control: bool = False
-    """Whether it is the baseline measured once more."""
+    """Whether it is the A/A control."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """How right a format's answers are, beside those of the baseline."""
+    """Accuracy of a format compared with the baseline."""
 
     arm: str
     score_name: str | None
@@ -64,23 +64,23 @@ class Kept:
     score: float | None
     """From 0 to 1."""
     agreement: float | None
-    """Share of the images to which it gives the baseline's class; with several labels,
-    of images and labels whose logits have the same sign."""
+    """Share of images with the same predicted class as the baseline; with several
+    labels, share of image-label pairs with the same sign of the logit."""
     paired: PairedAccuracy | None
-    """Against the baseline on the same images; None for the baseline, where an image
-    can have several labels, and where it is withheld."""
+    """Paired comparison with the baseline; None for the baseline, for several labels
+    per image, and if it is withheld."""
     starts_differ: bool = False
-    """Whether process starts of this format do not all give the same classes."""
+    """Whether process starts of this format predict different classes."""
     agreement_interval: tuple[float, float] | None = None
-    """95 %, over images; None with several labels, which are not independent."""
+    """95 % interval over images; None for several, dependent labels."""
     baseline_score: float | None = None
     """None for the baseline itself."""
     withheld: str | None = None
-    """Why it is unknown whether accuracy is kept; None where it is known."""
+    """Why there is no verdict on accuracy; None if there is one."""
 
     @property
     def verdict(self) -> str | None:
-        """What is left of the accuracy, in a few words; None where it is unknown."""
+        """The verdict on accuracy in a few words; None if unknown."""
         return None if self.paired is None else self.paired.verdict
 
     @property
@@ -97,7 +97,7 @@ def judge_accuracy(
     margin: float = ACCURACY_MARGIN,
     withheld: str | None = None,
 ) -> dict[str, Kept]:
-    """Compare what each format says of every evaluation image."""
+    """Compare the predictions of all formats on the evaluation images."""
     reference = next(iter(predictions.get(baseline, [])), None)
     withheld = withheld or _why_by_chance(reference, baseline)
     own_score = scores.get(baseline)
@@ -213,7 +213,7 @@ def computed_sentence(
     *,
     floors: Mapping[int, NoiseFloor] | None = None,
 ) -> str:
-    """Return one sentence that says what was shown."""
+    """Return the result in one sentence."""
     compared = [arm for arm in served if arm.against and not arm.is_control]
     sound = [arm for arm in compared if not _loses(arm, kept)]
     if not compared:

@@ -75,13 +75,13 @@ _COSTS_OF_A_GPU = (
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """What a study says about formats at inference."""
+    """Results of a study of number formats at inference."""
 
     evidence: Evidence
     by_batch_size: Mapping[int, Arms]
     """The comparison of all formats at one batch size."""
     timings: Mapping[str, Sequence[Mapping[int, LatencyTiming]]]
-    """Of every process start by format, each by batch size."""
+    """Timings of every process start by format, each by batch size."""
     kept: Mapping[str, Kept]
     """Accuracy by format; the control among them."""
     configs: Mapping[str, ExperimentConfig]
@@ -89,7 +89,7 @@ class InferenceResult:
     """``worker.json`` of the first process start, by format."""
 
     def among(self, comparisons: int) -> InferenceResult:
-        """Return it with verdicts that share the error rate among so many."""
+        """Return the result with verdicts corrected for this number of comparisons."""
         arms = self.by_batch_size.items()
         shared = {
             size: replace(arms_at_size, comparisons=comparisons)
@@ -177,7 +177,7 @@ class InferenceResult:
 
     @property
     def controls(self) -> list[NoiseFloor]:
-        """What the control shows at every batch size."""
+        """Noise floor from the A/A control at every batch size."""
         return [
             control for arms in self.by_batch_size.values() for control in arms.controls
         ]
@@ -211,7 +211,7 @@ class InferenceResult:
 
     @property
     def accuracy(self) -> Table | Note:
-        """What is left of the accuracy, or why it is unknown."""
+        """Accuracy of the formats, or why it is unknown."""
         kept = {arm: one for arm, one in self.kept.items() if arm != self._any.control}
         if all(one.score is None for one in kept.values()):
             return Note(
@@ -251,7 +251,7 @@ class InferenceResult:
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """Throughput, which is the answer as a picture, and latency."""
+        """Charts of throughput (the answer) and latency."""
         device = self.device_type
         throughput = throughput_chart(self.served, self._beside, device_type=device)
         latency = latency_chart(self.served, device_type=device)
@@ -276,7 +276,7 @@ class InferenceResult:
 
     @property
     def untimed(self) -> str:
-        """Accuracies: the part of the answer that no clock enters."""
+        """Accuracies: the part of the answer that does not depend on times."""
         own = (self.baseline, self._any.control)
         said = "; ".join(
             f"{arm}: {words}"

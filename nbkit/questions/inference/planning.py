@@ -53,19 +53,19 @@ _EVALUATION_BATCH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePlan(Plan):
-    """What will be measured; a notebook shows its notes."""
+    """Planned measurement; a notebook displays its notes."""
 
     training: ExperimentConfig | None
-    """Makes the weights; None where there are some."""
+    """Training that produces the weights; None if they exist."""
 
 
 def plan(parameters: Parameters) -> InferencePlan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or nothing would be compared.
+        If a parameter is invalid, or no format is left to compare.
     """
     p = parameters
     lines = below_one(p, "batches", "repeats", "training_steps", "calibration_images")

@@ -20,12 +20,12 @@ _MAY_FAIL = ("int8",)
 
 
 def prepare(plan: InferencePlan) -> InferencePlan:
-    """Train the weights if there are none, and try what may not be available.
+    """Train the weights if needed, and try formats that may be unavailable.
 
     Raises
     ------
     ConfigError
-        If nothing is left to compare.
+        If no format is left to compare.
     RunFailedError
         If the training fails.
     RunStoppedError

@@ -101,7 +101,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Table:
-    """Return what is left of the accuracy, on the same images."""
+    """Return the accuracy of all formats on the same images."""
     is_auroc = any(one.score_name == "mean_auroc" for one in kept.values())
     differing = [one.arm for one in kept.values() if one.starts_differ]
     notes = [
@@ -189,7 +189,7 @@ def formats_table(
     weights: Mapping[str, Any],
     unavailable: Mapping[str, str],
 ) -> Table:
-    """Return what each format computes in, and whose weights it has."""
+    """Return the computation types of each format, and the source of the weights."""
 
     def fact(name: str) -> Callable[[Mapping[str, Any]], Any]:
         return lambda row: row.get(name)

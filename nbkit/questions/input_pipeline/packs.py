@@ -38,7 +38,7 @@ def copies_for(data: str, batch_size: int, gpus: int) -> int:
 
 
 def files_folder(data: str, copies: int) -> Path:
-    """Return where the TFRecord files are, or will be."""
+    """Return the folder of the TFRecord files, which may not exist yet."""
     if data != _PHOTOS:
         return expanded(data, "data")
     folder = cache_path(_PHOTOS)
@@ -48,7 +48,7 @@ def files_folder(data: str, copies: int) -> Path:
 
 
 def put_files(data: str, copies: int) -> None:
-    """Pack the built-in images, unless that has been done; other data are looked at."""
+    """Pack the built-in images if needed; check other data."""
     if data != _PHOTOS:
         kind = find(data).kind
         if kind != "tfrecord":
@@ -74,7 +74,7 @@ def put_files(data: str, copies: int) -> None:
 def check_images(
     data: str, folder: Path, arms: Mapping[str, ExperimentConfig], batch_size: int
 ) -> None:
-    """Refuse data of which an epoch of some arm has too few batches."""
+    """Check that an epoch of every arm has enough batches."""
     train = find(str(folder)).contents.train
     files = Counter(sample.shard or 0 for sample in train)
     in_files = [files[number] for number in sorted(files)]

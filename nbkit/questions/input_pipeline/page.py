@@ -53,7 +53,7 @@ _NEW = "chexnet_new"
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """What a study says about pipelines and loaders."""
+    """Results of a study of pipelines and loaders."""
 
     arms: Arms
     """At the largest number of devices."""
@@ -73,7 +73,7 @@ class PipelineResult:
         return self.evidence.plan
 
     def among(self, comparisons: int) -> PipelineResult:
-        """Return it with verdicts that share the error rate among so many."""
+        """Return the result with verdicts corrected for this number of comparisons."""
         return replace(self, arms=replace(self.arms, comparisons=comparisons))
 
     @property
@@ -84,12 +84,12 @@ class PipelineResult:
 
     @property
     def is_emulated(self) -> bool:
-        """Whether ranks slept in the place of GPUs."""
+        """Whether ranks emulated GPUs by sleeping."""
         return self.plan["emulated"] is not None
 
     @cached_property
     def tuning(self) -> Tuning | None:
-        """What the tuner did; None if it was not asked."""
+        """Result of the tuner; None without tuning."""
         values = self.plan["tuning"]
         return None if values is None else Tuning.from_dict(values)
 
@@ -168,7 +168,7 @@ class PipelineResult:
 
     @property
     def cores_table(self) -> Table:
-        """How many cores every arm needs to keep up with the devices."""
+        """CPU cores that each arm needs to keep up with the devices."""
         demand = self.demand(self._largest)
         # The plan may have seen the cores of a login node.
         is_local = self.configs[self.arms.baseline].engine == "local"
@@ -181,8 +181,8 @@ class PipelineResult:
     def demand(self, size: int) -> float | None:
         """Return the images/s that the devices would compute without data wait.
 
-        Emulated ones by what was published; real ones by what the arm that waited least
-        computed in the time that it did not wait.
+        For emulated devices, the published rate; for real ones, the rate over the time
+        without data wait, from the arm with the least data wait.
         """
         emulated = self.plan["emulated"]
         if emulated is not None:
@@ -202,7 +202,7 @@ class PipelineResult:
 
     @property
     def figures(self) -> list[Figure]:
-        """The answer as a picture, and throughput over devices."""
+        """Charts of the answer and of throughput by number of devices."""
         emulated = self.plan["emulated"]
         series = f"{emulated['gpu_name']}, published" if emulated else "these GPUs"
         legend = "Demand (emulated GPU)" if emulated else "Demand"
@@ -368,7 +368,7 @@ def _rate(row: ArmRow) -> str:
 
 
 def result(study: Study) -> PipelineResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

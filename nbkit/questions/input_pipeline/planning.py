@@ -32,7 +32,7 @@ from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
 
 BASELINE = "chexnet_old"
-"""What all other arms are compared with."""
+"""The baseline of all other arms."""
 
 LADDER = {
     "shard early": "list,shard,read,map,shuffle,batch,prefetch",
@@ -83,12 +83,12 @@ _EMULATED_GPU = "V100-SXM2-32GB"
 
 @dataclass(frozen=True, kw_only=True)
 class PipelinePlan(Plan):
-    """What will be measured; a notebook shows its notes."""
+    """Planned measurement; a notebook displays its notes."""
 
     tuned: ExperimentConfig | None
-    """What the tuner changes loader, workers and prefetch of; None without tuning."""
+    """Configuration to tune; None without tuning."""
     rule: LoaderSetting | None
-    """What the guide's rule gives; None if that is not an arm."""
+    """Setting from the guide's rule; None if that is not an arm."""
     grid: Grid
     start: LoaderSetting
     most_trials: int
@@ -96,17 +96,17 @@ class PipelinePlan(Plan):
 
 
 def plan(parameters: Parameters) -> PipelinePlan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
-    The built-in set is packed into TFRecord files the first time, as often copied as an
-    epoch of such batches needs.
+    On first use, the built-in set is packed into TFRecord files, with as many copies as
+    an epoch of these batches requires.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or there are too few images.
+        If a parameter is invalid, or there are too few images.
     NotEnoughDataError
-        If no rate of the GPU to emulate is published.
+        If there is no published rate for the GPU to emulate.
     """
     p = parameters
     _check_numbers(p)
@@ -199,7 +199,7 @@ def with_tuning(
 ) -> PipelinePlan:
     """Return a plan with the tuned arm.
 
-    If the rule gives the same setting, that is measured once: as the tuned one.
+    If the rule gives the same setting, it is measured once, as the tuned arm.
     """
     arms, notes = dict(plan.arms), plan.notes
     if tuning.chosen == plan.rule:
@@ -212,7 +212,7 @@ def with_tuning(
 
 
 def with_setting(config: ExperimentConfig, setting: LoaderSetting) -> ExperimentConfig:
-    """Return a configuration that loads in one way."""
+    """Return a configuration with these loader settings."""
     loader: dict[str, Any] = {"num_workers": setting.workers}
     if setting.loader == "dali":
         loader["dali"] = {"prefetch_queue_depth": setting.prefetch}
@@ -222,7 +222,7 @@ def with_setting(config: ExperimentConfig, setting: LoaderSetting) -> Experiment
 
 
 def arm_name(name: str, size: int) -> str:
-    """Return what an arm is called at a number of ranks."""
+    """Return the name of an arm at a number of ranks."""
     return f"{name}, {size} {'rank' if size == 1 else 'ranks'}"
 
 

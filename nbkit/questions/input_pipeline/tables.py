@@ -67,7 +67,7 @@ class AtSize:
 
 
 def steps_table() -> Table:
-    """Return the eight and the ten steps of the source, and what does them here."""
+    """Return the steps of both published pipelines, and their equivalents here."""
     steps = zip_longest(_OLD, _NEW, fillvalue=(None, None))
     return Table(
         "The two pipelines of the CheXNet report",
@@ -196,7 +196,7 @@ def cores_table(
     *,
     trains: bool,
 ) -> Table:
-    """Return how many cores every arm's loader needs to keep up with the devices."""
+    """Return the CPU cores that each loader needs to keep up with the devices."""
 
     def verdict(needed: float) -> str | None:
         # A lower bound that the cores reach does not show that they are enough.

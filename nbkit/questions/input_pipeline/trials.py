@@ -42,21 +42,20 @@ class LoaderSetting:
 
 @dataclass(frozen=True)
 class Trial:
-    """What one setting did; None is unknown."""
+    """Result of one setting; None is unknown."""
 
     setting: LoaderSetting
     images_per_second: float
-    """Of all ranks: images of the measured window over its wall time; 0 if it failed,
-    whatever it had delivered until then."""
+    """Images of all ranks / wall time of the measured window; 0 if the trial failed."""
     data_wait_share: float | None = None
     cpu_ms_per_image: float | None = None
     run_id: str | None = None
     why: str = ""
     """Why it was tried."""
     cause: str | None = None
-    """Why it failed; None if it did not."""
+    """Reason of the failure; None if it finished."""
     disturbed: str | None = None
-    """What took time from it and is none of its setting's doing."""
+    """Disturbance that is not due to the setting."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +97,18 @@ class Grid:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried, what was chosen, and why."""
+    """All trials, and the selected setting with the reason."""
 
     trials: Sequence[Trial]
     """In the order in which they were measured."""
     chosen: LoaderSetting
     why: str
-    """Why this one, and why nothing else was tried."""
+    """Why this setting was selected, and why the search ended."""
     margin: float
-    """Differences up to this part are taken for noise."""
+    """Relative differences up to this margin count as noise."""
     grid_size: int
     noise: float | None = None
-    """By what part the start differed from itself; None if it was measured once."""
+    """Relative difference between two measurements of the start; None if once."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -127,10 +126,10 @@ class Tuning:
 
 
 def guide_rule_workers(cores: float, gpus: int) -> int:
-    """Return how many workers of a GPU a rule of Dell's guide gives; maybe below 1.
+    """Return the workers per GPU by the rule of Dell's guide; may be below 1.
 
-    "Cores minus 4 per GPU", which is read here as: of each GPU's share of the cores,
-    4 are left to everything else.
+    "Cores minus 4 per GPU", interpreted as: each GPU's share of the cores, minus 4 for
+    other processes.
 
     References
     ----------
@@ -181,7 +180,7 @@ class _Search:
 
     @property
     def margin(self) -> float:
-        """Differences up to this part are taken for noise."""
+        """Relative differences up to this margin count as noise."""
         return max(PRACTICAL_MARGIN, self.noise or 0.0)
 
     def walk(self, start: LoaderSetting) -> None:

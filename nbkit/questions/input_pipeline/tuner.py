@@ -36,7 +36,7 @@ def prepare(plan: PipelinePlan) -> PipelinePlan:
     Raises
     ------
     NotEnoughDataError
-        If a trial has measured no step.
+        If a trial has no measured step.
     RunFailedError
         If every trial fails.
     """
@@ -65,10 +65,10 @@ def tune_loading(
     environment: Mapping[str, str] | None = None,
     progress: bool = True,
 ) -> Tuning:
-    """Find how to load, by runs of a configuration that load in different ways.
+    """Tune the loader settings of a configuration with short runs.
 
-    A setting whose run fails, as with more batches than shared memory holds, is one
-    that does not do; what failed is kept with its trial.
+    A setting whose run fails, such as for lack of shared memory, is not selected; its
+    trial records the failure.
     """
     shown = Progress("tuner", most_trials or grid.most_trials, quiet=not progress)
     end = time.monotonic() + most_seconds

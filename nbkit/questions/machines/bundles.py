@@ -53,14 +53,14 @@ class AllReduceRun:
     """One all-reduce measurement: bus bandwidth by message size."""
 
     ranks: str
-    """How many on how many nodes, and through which library."""
+    """Number of devices and nodes, and the library."""
     bus_bandwidths_bytes_per_second: dict[int, float]
-    """nccl-tests' definition, by the size of the message in bytes."""
+    """Bus bandwidth as defined by nccl-tests, by message size in bytes."""
 
 
 @dataclass(frozen=True)
 class MeasuredKind:
-    """A kind of run, with what the ranks made of its configuration."""
+    """A kind of run: its configuration with the values that the ranks used."""
 
     config: ExperimentConfig
     device_type: str | None
@@ -69,24 +69,24 @@ class MeasuredKind:
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine in one state, as its runs' records tell it."""
+    """One machine in one state, from the records of its runs."""
 
     name: str
     runs: Sequence[MachineRun]
     """Finished training runs."""
     bandwidths: Sequence[AllReduceRun]
     facts: dict[str, str | None]
-    """What is worth knowing of it, side by side with another."""
+    """Facts for the comparison with another machine."""
     audits: Mapping[Conditions, Sequence[Finding]]
-    """What is suspicious about the runs with these conditions."""
+    """Audit findings on the runs with these conditions."""
     bottlenecks: Mapping[Conditions, ArmBottlenecks]
-    """What bounds them, under the machine's name."""
+    """Bottlenecks of the runs, with the machine's name."""
     controls: Mapping[Conditions, Sequence[NoiseFloor]]
-    """What the controls of their studies show."""
+    """Noise floors from the A/A controls of their studies."""
     records: Sequence[RunFacts]
-    """Everything recorded, to list what else is different."""
+    """All recorded facts, to list further differences."""
     kinds: Sequence[MeasuredKind]
-    """One of each kind of run, to measure the same elsewhere."""
+    """One run of each kind, to measure the same elsewhere."""
     first: str
     """When the first of its runs started (UTC)."""
     last: str
@@ -119,9 +119,9 @@ class _Reading:
 def example_bundles() -> list[Path]:
     """Return the bundles that come with nbkit.
 
-    They were recorded on one virtual machine (KVM, 2 CPUs of an Intel Xeon that has
-    AMX, 24 GB, no GPU), once with both CPUs and once held to one of them. So they
-    show how machines are compared, and nothing of GPUs.
+    They were recorded on one virtual machine (KVM, 2 CPUs of an Intel Xeon with AMX,
+    24 GB, no GPU), once with both CPUs and once restricted to one CPU. They only
+    demonstrate the comparison; the numbers do not apply to GPUs.
     """
     folder = resources.files("nbkit.questions.machines") / "bundles"
     return [Path(str(folder / f"{name}.zip")) for name in _EXAMPLES]
@@ -132,7 +132,7 @@ def read_bundles(
     model: str | None = None,
     precision: Sequence[str] | None = None,
 ) -> tuple[list[Machine], list[str]]:
-    """Return the machines of some bundles, studies and runs, and what was left out."""
+    """Return the machines of bundles, studies and runs, and notes on omitted runs."""
     reading, errors = _Reading(model, precision), []
     with tempfile.TemporaryDirectory(prefix="nbkit-machines-") as folder:
         for number, entry in enumerate(entries):
@@ -170,7 +170,7 @@ def _not_nbkits(entry: str, error: BaseException) -> str:
 
 
 def machine_of(runs: Sequence[Run], name: str) -> Machine:
-    """Return a machine by its runs, which are read now."""
+    """Return the machine of these runs, and read the runs."""
     training = [run for run in runs if run.config.task == "train"]
     others = [run for run in runs if run.config.task == "allreduce"]
     started = sorted(str(run.record["time"]["started"]) for run in runs)

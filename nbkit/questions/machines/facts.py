@@ -35,10 +35,10 @@ _OF_FILES = ("loader", "loader_config", "crop_area_min", "crop_area_max")
 
 
 def conditions(run: Run) -> dict[str, str]:
-    """Return what a run of another machine must have in common with this one.
+    """Return the conditions that a run of another machine must share with this one.
 
-    The batch and the number of devices are those that the ranks had, the data those
-    that they read; a path is not a condition.
+    Batch, number of devices and data are those that the ranks used; paths are not
+    conditions.
     """
     config, worker = run.config, run.worker
     data = worker.get("data") or {}
@@ -66,7 +66,7 @@ def conditions(run: Run) -> dict[str, str]:
 def not_known(run: Run) -> list[str]:
     """Return which of a run's conditions its record lacks.
 
-    Two runs that both lack one do not agree in it.
+    Runs that both lack a condition are not comparable.
     """
     worker = run.worker
     needed = {what: worker.get(name) for name, what in _OF_RANKS.items()}
@@ -78,10 +78,10 @@ def not_known(run: Run) -> list[str]:
 
 
 def identity(run: Run) -> tuple[str, ...]:
-    """Return what tells one machine in one state from another.
+    """Return the facts that identify one machine in one state.
 
-    Host, devices, CPUs, hypervisor, driver and torch: the same host with another
-    driver, or as a virtual machine and on bare metal, is two machines to compare.
+    They are host, devices, CPUs, hypervisor, driver and torch: one host with two
+    drivers, or with and without virtualization, is two machines to compare.
     """
     record, worker = run.record, run.worker
     machine, system = record.get("machine") or {}, record.get("system") or {}
@@ -101,7 +101,7 @@ def identity(run: Run) -> tuple[str, ...]:
 
 
 def machine_facts(runs: Sequence[Run]) -> dict[str, str | None]:
-    """Return what is worth knowing of a machine, by name; unknown is None."""
+    """Return the facts of a machine for the comparison; unknown is None."""
     values_by_name: dict[str, list[str]] = {}
     for run in runs:
         for name, value in _facts_of(run).items():

@@ -19,14 +19,14 @@ UNSTATED = "not stated"
 
 @dataclass(frozen=True)
 class MachinePair:
-    """Two published rates which agree in every condition; both may leave one open."""
+    """Two published rates under equal conditions; both may omit a condition."""
 
     a: PublishedRow
     b: PublishedRow
 
     @property
     def ratio(self) -> float:
-        """A's throughput over B's; one number each, so that there is no interval.
+        """A's throughput / B's; without an interval, because both are single values.
 
         Raises
         ------
@@ -64,7 +64,7 @@ def published_pairs(
     model: str,
     precision: Sequence[str] | None = None,
 ) -> list[MachinePair]:
-    """Return published numbers of two GPUs that may be put side by side."""
+    """Return comparable published results of two GPUs."""
     rows_a, rows_b = (_rows(gpu, model, precision) for gpu in (a_gpu, b_gpu))
     is_form_named = all(_form(canonical_gpu_name(gpu)) for gpu in (a_gpu, b_gpu))
     pairs = [
@@ -121,7 +121,7 @@ def _importance(pair: MachinePair) -> tuple[bool, int, str, int, str]:
 
 
 def published_sentence(pairs: Sequence[MachinePair], a_gpu: str, b_gpu: str) -> str:
-    """Return in a sentence published results of two GPUs, like for like."""
+    """Return a sentence with comparable published results of two GPUs."""
     if not pairs:
         return f"Published: no comparable results for {a_gpu} and {b_gpu}."
     parts = []

@@ -52,13 +52,13 @@ _RATIO_FIELDS = (
 
 @dataclass(frozen=True)
 class MachinesResult:
-    """What runs of two machines say, and published results."""
+    """Comparison of two machines by their runs, and published results."""
 
     plan: MachinesPlan
     a: Machine
     b: Machine
     study_id: str | None
-    """Of what was measured here; None if nothing was."""
+    """Study of what was measured here; None if nothing was."""
 
     @cached_property
     def _compared(self) -> tuple[list[MatchedArm], list[Mismatch]]:
@@ -66,17 +66,17 @@ class MachinesResult:
 
     @property
     def matched(self) -> list[MatchedArm]:
-        """What both machines ran under the same conditions."""
+        """Runs of both machines under equal conditions."""
         return self._compared[0]
 
     @property
     def left_out(self) -> list[Mismatch]:
-        """What only one of them ran so: never compared."""
+        """Conditions that only one machine ran, which are not compared."""
         return self._compared[1]
 
     @cached_property
     def pairs(self) -> list[MachinePair]:
-        """Published numbers that may stand side by side."""
+        """Comparable published results."""
         return published_pairs(
             *self.plan.published,
             model=self.plan.published_model,
@@ -85,7 +85,7 @@ class MachinesResult:
 
     @cached_property
     def measured_answer(self) -> str:
-        """What the runs show, in a sentence an arm."""
+        """Results of the runs, one sentence per arm."""
         floors = {
             arm.conditions: [
                 (machine.name, floor)
@@ -109,7 +109,7 @@ class MachinesResult:
 
     @property
     def not_finite(self) -> dict[str, str]:
-        """What was not finite, by arm and machine."""
+        """First NaN or Inf by arm and machine."""
         return {
             f"{mismatch.what} on {machine.name}": value
             for mismatch in self.left_out
@@ -139,7 +139,7 @@ class MachinesResult:
 
     @property
     def not_alike(self) -> Table | Note:
-        """What was measured and not compared, with the value on each side."""
+        """Runs that were not compared, with the condition that differs."""
         if not self.left_out:
             return Note([])
         return tables.left_out_table(self.left_out, self.a, self.b)
@@ -151,12 +151,12 @@ class MachinesResult:
 
     @property
     def differences(self) -> Table | Note:
-        """What else is different between the runs that are compared."""
+        """Other differences between the compared runs."""
         return tables.differences_table(self.matched, self.a, self.b)
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """The answer as a picture; none if there is nothing to draw."""
+        """The chart of the answer; empty if there is nothing to draw."""
         if not self.matched and not self.pairs:
             return []
         caption = "Speedup, measured and published"
@@ -281,26 +281,26 @@ class MachinesResult:
 
 
 def result(plan: MachinesPlan, study: Study | None) -> MachinesResult:
-    """Return what the machines' runs say.
+    """Return the comparison of the machines.
 
     Parameters
     ----------
     plan
         From `plan`.
     study
-        From `measure`: what was measured here, if anything.
+        Study from `measure`, if anything was measured here.
     """
     a, b = machines_of(plan, study)
     return MachinesResult(plan, a, b, None if study is None else study.study_id)
 
 
 def run(plan: MachinesPlan) -> MachinesResult:
-    """Measure here what a plan asks for, and compare the machines.
+    """Execute the plan's measurements here, and compare the machines.
 
     Raises
     ------
     RunError
-        If the runs need ``trust``, see `measure`; nothing is started then.
+        If the runs need ``trust`` (see `measure`); no run is started.
     RunFailedError
         If a run fails.
     """

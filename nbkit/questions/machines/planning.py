@@ -25,7 +25,7 @@ from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 
 HERE = "this machine"
-"""What is measured by the notebook itself; it is never taken for one of a bundle."""
+"""Name of this machine in a notebook that measures; reserved in bundles."""
 
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _CONTEXT_GPUS = ("A100", "V100")
@@ -34,15 +34,15 @@ _CONTEXT_MODEL = "resnet50"
 
 @dataclass(frozen=True, kw_only=True)
 class MachinesPlan(Plan):
-    """What will be compared; a notebook shows its notes."""
+    """Planned comparison; a notebook displays its notes."""
 
     machines: Mapping[str, Machine]
-    """Read from bundles, studies and runs, by name."""
+    """Machines from bundles, studies and runs, by name."""
     a: str
-    """The machine that is put over the other."""
+    """The machine in the numerator of ratios."""
     b: str
     published: tuple[str, str]
-    """GPUs of the published table, the first over the second."""
+    """GPUs of the published table: ratios are first / second."""
     published_model: str
     precision: Sequence[str] | None
     is_example: bool
@@ -50,13 +50,13 @@ class MachinesPlan(Plan):
 
 
 def plan(parameters: Parameters) -> MachinesPlan:
-    """Return which machines are compared; bundles are read, nothing is started.
+    """Return the plan: reads the bundles, without starting anything.
 
     Raises
     ------
     ParameterError
-        If a parameter cannot be used or a bundle not be read; the text names every
-        one.
+        If parameters are invalid or bundles cannot be read; the error lists all of
+        them.
     """
     p = parameters
     errors = _errors(p)
@@ -103,20 +103,20 @@ def plan(parameters: Parameters) -> MachinesPlan:
 
 
 def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
-    """Run here what was measured on the other machine; None if nothing was asked for.
+    """Repeat the other machine's runs here; None if not requested.
 
     Parameters
     ----------
     plan
         From `plan`.
     trust
-        Also execute what runs of others request of Slurm, such as shell lines; it is
+        Also accept Slurm options of other users' runs, such as shell commands; they are
         printed first.
 
     Raises
     ------
     RunError
-        If the runs need ``trust``; nothing is started then.
+        If the runs need ``trust``; no run is started.
     RunFailedError
         If a run fails.
     """
@@ -185,8 +185,8 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
         errors.append(f"a and b are both {p.a!r}. Use two machines of {listed}.")
     if not errors and p.measure and HERE not in _chosen(p, names):
         errors.append(
-            f"measure=True, but a={p.a!r} and b={p.b!r} are both read from bundles. "
-            f"Omit one of them, or use {HERE!r}."
+            f"measure=True, but neither a={p.a!r} nor b={p.b!r} is {HERE!r}. Set one "
+            f"of them to {HERE!r}."
         )
     return errors
 

@@ -25,7 +25,7 @@ Conditions: TypeAlias = tuple[tuple[str, str], ...]
 """Name and value of each."""
 
 Floor: TypeAlias = tuple[str, NoiseFloor]
-"""The name of a machine, and what one of its controls shows."""
+"""Name of a machine, and a noise floor from one of its controls."""
 
 
 @dataclass(frozen=True)
@@ -34,42 +34,42 @@ class MachineRun:
 
     run_id: str
     conditions: Mapping[str, str]
-    """What a run of another machine must have in common with it, by name."""
+    """Conditions by name that a run of another machine must share."""
     images_per_second: float
-    """Images over the time of the measured steps, all devices together."""
+    """Images / time of the measured steps, over all devices."""
     device_type: str | None = None
     data_wait_share: float | None = None
     peak_memory_bytes: float | None = None
     joules_per_image: float | None = None
     cpu_ms_per_image: float | None = None
     nonfinite: NonFinite | None = None
-    """Where its training stopped being finite."""
+    """First NaN or Inf of its training, if any."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One condition for which something was not compared."""
+    """A condition that prevented a comparison."""
 
     what: str
     """The arm."""
     condition: str
     a: str | None
-    """A's value; None if A has nothing of the kind."""
+    """A's value; None if A has no such run."""
     b: str | None
 
 
 @dataclass(frozen=True)
 class MatchedArm:
-    """Runs of two machines that agree in every condition."""
+    """Runs of two machines under equal conditions."""
 
     name: str
-    """What tells it from the other arms, such as ``fp16, channels_last``."""
+    """Conditions that differ between arms, such as ``fp16, channels_last``."""
     conditions: Conditions
     """In which they agree."""
     a: Sequence[MachineRun]
     b: Sequence[MachineRun]
     ratio: Ratio
-    """A's throughput over B's, with interval and verdict."""
+    """A's throughput / B's, with interval and verdict."""
 
 
 FINITE = "finite"
@@ -79,7 +79,7 @@ FINITE = "finite"
 def compare_machines(
     a: Iterable[MachineRun], b: Iterable[MachineRun], a_name: str, b_name: str
 ) -> tuple[list[MatchedArm], list[Mismatch]]:
-    """Compare what two machines have in common."""
+    """Compare the runs of two machines under equal conditions."""
     arms_a, arms_b = _arms(a), _arms(b)
     telling = _telling([*arms_a, *arms_b])
     alike: list[tuple[str, Conditions]] = []
@@ -187,7 +187,7 @@ def _nearest(arm: Conditions, others: Sequence[Conditions]) -> Conditions | None
 
 
 def is_on_cpu(matched: Sequence[MatchedArm]) -> bool:
-    """Return whether all that is compared ran on CPUs."""
+    """Return whether all compared runs used CPUs."""
     kinds = {run.device_type for arm in matched for run in arm.a}
     return kinds == {"cpu"}
 
@@ -199,7 +199,7 @@ def measured_sentence(
     b_name: str,
     floors: Mapping[Conditions, Sequence[Floor]] | None = None,
 ) -> str:
-    """Return in a sentence an arm what was measured, or that nothing is alike."""
+    """Return one sentence per arm, or that no runs are comparable."""
     if not matched:
         causes = dict.fromkeys(mismatch.condition for mismatch in left_out)
         why = f"differing: {', '.join(causes)}"

@@ -52,12 +52,12 @@ says that something is likely wrong then (``GradScaler.update``):
 https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py"""
 
 _KINDS = {"final_loss": "final loss", "mean_loss": "mean loss"}
-"""What is compared, by field of a run's summary."""
+"""Compared quantities, by field of a run's summary."""
 
 
 @dataclass(frozen=True)
 class LossParity:
-    """Where an arm's training arrived; losses are medians over its runs."""
+    """Losses of an arm compared with the baseline; medians over its runs."""
 
     arm: str
     first_loss: float | None = None
@@ -65,37 +65,37 @@ class LossParity:
     final_loss: float | None = None
     """Mean over the last tenth of the steps; None where one is not finite."""
     difference: float | None = None
-    """Final loss less the baseline's, in parts of the loss with which the baseline
-    began, of the repeat in which they are furthest apart: in a median a run that failed
-    would not show. None for the baseline, where one of them is not finite, and where
-    the baseline has no run of the same repeat."""
+    """Final loss minus the baseline's, relative to the baseline's initial loss, of the
+    repeat with the largest difference (a median would hide a failed run). None for the
+    baseline, if one loss is not finite, and if the baseline has no run of the same
+    repeat."""
     mean_loss_difference: float | None = None
-    """The same of the mean over all steps."""
+    """The same for the mean loss over all steps."""
     updates_skipped: int | None = None
-    """Of the run that skipped most; None where the loss is not scaled."""
+    """Skipped steps, maximum over runs; None if the loss is not scaled."""
     weights_finite: bool | None = None
-    """Of all runs; None where one does not say."""
+    """Whether they were finite in all runs; None if unknown for a run."""
     suspicions: tuple[str, ...] = ()
-    """Why the answer may be wrong; empty where nothing was found."""
+    """Reasons why the losses are suspect; may be empty."""
     limit: float = LOSS_TOLERANCE
     """Largest difference that is not suspicious."""
     unjudged: tuple[str, ...] = ()
-    """What is further than that, and may be rounding alone: no run shows it."""
+    """Larger differences that may be due to rounding; no control run shows it."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether the answer was judged, and nothing suspicious was found."""
+        """Whether the losses were checked, and nothing suspicious was found."""
         return not (self.suspicions or self.unjudged)
 
     @property
     def caveat(self) -> str:
-        """What a reader must know, in two words; empty for a sound answer."""
+        """Caveat in two words; empty if the loss check passed."""
         if self.suspicions:
             return "loss suspect"
         return "not judged" if self.unjudged else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; what was not judged only where there is some."""
+        """Return JSON values; without ``unjudged`` if it is empty."""
         values = asdict(self)
         if not self.unjudged:
             del values["unjudged"]
@@ -110,14 +110,13 @@ def check_loss_parity(
     tolerance: float = LOSS_TOLERANCE,
     perturbed: Mapping[str, RunSummary | None] | None = None,
 ) -> dict[str, LossParity]:
-    """Return where each arm's training arrived, and what is suspicious about it.
+    """Return the losses of each arm, and what is suspicious about them.
 
     Notes
     -----
-    Differences are taken in parts of the first loss (about the logarithm of the number
-    of classes), not of the final one: fixed synthetic images are learned by heart, and
-    near a loss of 0 every ratio is large. A loss that is lower is another training,
-    too.
+    Differences are relative to the initial loss (about the logarithm of the number of
+    classes), not to the final one: fixed synthetic images are memorized, and near a
+    loss of 0 every ratio is large. A lower loss is a difference, too.
     """
     base = arms[baseline]
     same = [*base.values(), *arms.get(control or "", {}).values()]

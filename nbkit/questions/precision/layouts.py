@@ -24,7 +24,7 @@ from nbkit.statistics import NoiseFloor, Ratio, ratio
 
 @dataclass(frozen=True)
 class Format:
-    """What tells one arm from another: how numbers are held and kernels are made."""
+    """What distinguishes arms: number format, memory layout and compilation."""
 
     precision: str
     memory_format: str
@@ -39,18 +39,18 @@ class Format:
 
 
 def format_of(config: ExperimentConfig) -> Format:
-    """Return what a configuration is measured in."""
+    """Return the format of a configuration."""
     return Format(config.precision, config.memory_format, config.compile)
 
 
 @dataclass(frozen=True)
 class LayoutEffect:
-    """What the layout does to one precision; all else is the same."""
+    """Effect of the memory layout on one precision, all else equal."""
 
     precision: str
     compile: bool
     last: Ratio | None
-    """``channels_last`` over the baseline; None where it is the baseline."""
+    """``channels_last`` / baseline; None if it is the baseline."""
     first: Ratio
     """``channels_first`` over the baseline."""
     effect: Ratio
@@ -64,7 +64,7 @@ def layout_effects(
     suspect: Collection[Format] = (),
     comparisons: int = 1,
 ) -> list[LayoutEffect]:
-    """Return what the layout does to every precision that was measured in both."""
+    """Return the layout effect on every precision measured in both layouts."""
     against = functools.partial(ratio, noise_floor=noise_floor, comparisons=comparisons)
     effects = []
     for last, first in _in_both(rates):
@@ -97,7 +97,7 @@ def left_out_sentences(
     suspect: Collection[Format],
     unjudged: Collection[Format] = (),
 ) -> list[str]:
-    """Return which layouts are left out because an answer is doubtful, in words."""
+    """Return which layout effects are omitted because a loss is suspect."""
     pairs = _in_both(formats)
     if pairs and baseline in suspect:
         return [
@@ -124,9 +124,9 @@ def _in_both(formats: Collection[Format]) -> list[tuple[Format, Format]]:
 
 
 def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
-    """Return the layout's effect on 16 bits; None if that was not measured.
+    """Return the layout effect on a 16-bit format; None if not measured.
 
-    Without compilation, if there is such a pair: so are most published pairs.
+    Uncompiled if there is such a pair, like most published pairs.
     """
     pairs = [effect for effect in effects if effect.precision in SIXTEEN_BIT]
     if not pairs:
@@ -140,8 +140,8 @@ def like_for_like(
 ) -> list[PublishedRow]:
     """Return published results of one GPU in the same format, the best first.
 
-    Rows that do not state their layout are left out; those that do not state whether
-    they were compiled count as not compiled.
+    Rows that do not state their layout are omitted; rows that do not state whether the
+    model was compiled count as not compiled.
     """
     if gpu_name is None:
         return []

@@ -72,7 +72,7 @@ _LAYOUTS = Source(
 
 @dataclass(frozen=True)
 class PrecisionResult:
-    """What a study says about formats, layouts and compilation."""
+    """Results of a study of formats, layouts and compilation."""
 
     evidence: Evidence
     arms: Arms
@@ -81,11 +81,11 @@ class PrecisionResult:
     answers: Mapping[str, LossParity]
     """By arm that has a finished run."""
     steps: int
-    """After which losses are compared."""
+    """Number of steps after which losses are compared."""
     batch_norms: Mapping[str, str | None] = field(default_factory=dict)
-    """Whose kernels normalised batches, by arm."""
+    """Library of the batch-norm kernels, by arm."""
     references: Sequence[str] = ()
-    """Arms beside what nbkit measured on the same GPU model."""
+    """Comparison of arms with nbkit's reference on the same GPU model."""
 
     @property
     def device_type(self) -> Literal["cuda", "cpu"]:
@@ -109,12 +109,12 @@ class PrecisionResult:
         ]
 
     def format(self, arm: str) -> Format:
-        """Return what an arm is measured in."""
+        """Return the format of an arm."""
         return format_of(self.configs[arm])
 
     @property
     def table(self) -> Table:
-        """The headline: every arm's speed, cost and answer."""
+        """The headline: speed, cost and loss of every arm."""
         headline = self.arms.table(
             more={
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
@@ -130,7 +130,7 @@ class PrecisionResult:
 
     @property
     def answer_table(self) -> Table:
-        """Where every arm's training arrived after equally many steps."""
+        """Loss parity of all arms after the same number of steps."""
         return answers_table(
             self.answers,
             self.steps,
@@ -139,7 +139,7 @@ class PrecisionResult:
 
     @cached_property
     def layouts(self) -> list[LayoutEffect]:
-        """What the layout does to each precision whose answer is right in both."""
+        """Layout effect on each precision with loss parity in both layouts."""
         return layout_effects(
             self._rates,
             self.format(self.arms.baseline),
@@ -149,7 +149,7 @@ class PrecisionResult:
         )
 
     def among(self, comparisons: int) -> PrecisionResult:
-        """Return it with verdicts that share the error rate among so many."""
+        """Return the result with verdicts corrected for this number of comparisons."""
         return replace(self, arms=replace(self.arms, comparisons=comparisons))
 
     @property
@@ -180,7 +180,7 @@ class PrecisionResult:
 
     @property
     def layout(self) -> Table | Note:
-        """What the layout does to 16 bits here, or why nothing can be said."""
+        """Layout effect on a 16-bit format here, or why it is unknown."""
         left_out = left_out_sentences(
             self._rates,
             self.format(self.arms.baseline),
@@ -214,7 +214,7 @@ class PrecisionResult:
 
     @property
     def bounds(self) -> Table | Note:
-        """How much of what the GPU allows every arm reaches, or why that is unknown."""
+        """Share of the roofline that every arm reaches, or why it is unknown."""
         return bounds_table(
             self.measured,
             self.configs,
@@ -243,7 +243,7 @@ class PrecisionResult:
 
     @property
     def untimed(self) -> str:
-        """Losses and gradients: the part of the answer that no clock enters."""
+        """Losses and gradients: the part of the answer independent of times."""
         own = (self.arms.baseline, self.arms.control, *self.arms.not_finite)
         findings = "; ".join(
             f"{arm}: {answer.caveat or 'ok'}"
@@ -292,9 +292,9 @@ class PrecisionResult:
 
 
 def result(study: Study) -> PrecisionResult | BaselineLost:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
-    `BaselineLost` if every run of the baseline was ended as not finite.
+    Returns `BaselineLost` if every run of the baseline diverged (NaN/Inf).
 
     Raises
     ------

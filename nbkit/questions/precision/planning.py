@@ -71,12 +71,12 @@ _CONFIG_FIELDS = (
 
 
 def plan(parameters: Parameters) -> Plan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or nothing would be compared.
+        If a parameter is invalid, or no arm is left to compare.
     DeviceError
         If devices are missing.
     """
@@ -159,8 +159,8 @@ def _batch_that_fits(
 
 def _smaller(batch: int, memory_bytes: int) -> str:
     return (
-        f"The batch is {batch} instead of {_GPU_BATCHES[0]}, because fp32 must fit in "
-        f"{memory_bytes / 2**30:.0f} GiB (estimate)."
+        f"The batch size is {batch} instead of {_GPU_BATCHES[0]}, because fp32 must "
+        f"fit in {memory_bytes / 2**30:.0f} GiB of GPU memory (estimate)."
     )
 
 

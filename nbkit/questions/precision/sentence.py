@@ -29,10 +29,10 @@ class MeasuredArm:
     images_per_second: Summary
     """Over runs, all devices together."""
     against: Ratio | None
-    """Rate over the baseline's; None for the baseline."""
+    """Rate / baseline's rate; None for the baseline."""
     answer: LossParity
     is_control: bool = False
-    """Whether it is the baseline measured once more."""
+    """Whether it is the A/A control."""
 
 
 def computed_sentence(
@@ -42,7 +42,7 @@ def computed_sentence(
     steps: int,
     floor: NoiseFloor | None = None,
 ) -> str:
-    """Return what was shown: the fastest sound arm, and what is not counted."""
+    """Return the result: the fastest arm with loss parity, and excluded arms."""
     compared = [arm for arm in arms if arm.against and not arm.is_control]
     sound = [arm for arm in compared if arm.answer.is_sound]
     base = next(arm for arm in arms if arm.arm == baseline)

@@ -24,7 +24,7 @@ _times = "{:.2f}x".format
 
 
 def loss_cell(answer: LossParity) -> str | None:
-    """Return the final loss as text, with the caveat there may be."""
+    """Return the final loss as text, with a caveat if there is one."""
     if answer.final_loss is None and not answer.suspicions:
         return None
     loss = "not finite" if answer.final_loss is None else f"{answer.final_loss:.3f}"
@@ -51,7 +51,7 @@ def first_step_cell(runs: Sequence[ArmRun]) -> str | None:
 
 
 def caveat_notes(answers: Mapping[str, LossParity]) -> list[str]:
-    """Return why answers may be wrong, then why others are not judged."""
+    """Return why losses are suspect, then why others are inconclusive."""
     suspect = [
         f"{arm}: {answer.caveat}: {' and '.join(answer.suspicions)}."
         for arm, answer in answers.items()
@@ -68,7 +68,7 @@ def caveat_notes(answers: Mapping[str, LossParity]) -> list[str]:
 def answers_table(
     answers: Mapping[str, LossParity], steps: int, tolerance: float
 ) -> Table:
-    """Return where every arm's training arrived after equally many steps."""
+    """Return the loss parity of all arms after the same number of steps."""
     last = max(1, steps // 10)
     which = f"step {steps}" if last == 1 else f"steps {steps - last + 1} to {steps}"
     return table(
@@ -105,7 +105,7 @@ def _signed(part: float) -> str:
 
 
 def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table:
-    """Return what the layout does to each precision."""
+    """Return the effect of the layout on each precision."""
     return table(
         "Measured: channels_last vs. channels_first",
         (
@@ -135,7 +135,7 @@ def _interval_and_runs(ratio: Ratio) -> str:
 
 
 def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
-    """Return the same model in both layouts, as others have published it."""
+    """Return published results of one model in both layouts."""
     return table(
         "Published: ResNet-50, fp16, one GPU, images/s by layout",
         (
@@ -168,7 +168,7 @@ def bounds_table(
     configs: Mapping[str, ExperimentConfig],
     gpu_name: str | None,
 ) -> Table | Note:
-    """Return how much of what the GPU allows every arm reaches, or why not."""
+    """Return the share of the roofline of every arm, or why it is unknown."""
     config = configs[measured[0].arm]
     if gpu_name is None:
         return Note([])

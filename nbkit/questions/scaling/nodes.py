@@ -26,7 +26,7 @@ from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import size_label
 
 STRAGGLES = 0.05
-"""Own time above the median rank's, as a part of it, from which a rank is named."""
+"""Relative excess of own time over the median rank that makes a straggler."""
 _MOST_NAMED = 5
 
 
@@ -38,9 +38,9 @@ class PlacedRank:
     local_rank: int
     node: str
     own_seconds: float
-    """Of a step, on average: what it did not wait for the others."""
+    """Mean time per step without waiting for other ranks."""
     data_wait_seconds: float
-    """Of a step, on average: what it waited for its input."""
+    """Mean data wait per step."""
     data_wait_share: float
     """Part of the time of a step."""
     communication_share: float
@@ -63,7 +63,7 @@ class NodeTimes:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """What the runs of one arm and size show of one node."""
+    """Times of one node, for one arm and size."""
 
     arm: str
     world_size: int
@@ -81,7 +81,7 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Straggler:
-    """A place whose rank needs longer than the median rank, in most runs."""
+    """A rank position that is slower than the median rank in most runs."""
 
     arm: str
     world_size: int
@@ -91,14 +91,13 @@ class Straggler:
     ranks: tuple[int, ...]
     """Which ranks of the runs were there."""
     excess: float
-    """By how much it is late, as a part of the median rank's own time: median over
-    runs."""
+    """Excess over the median rank's own time, relative to it: median over runs."""
     runs: int
     """In which a rank was there."""
 
     @property
     def sentence(self) -> str:
-        """Who it is, and how much longer it needs."""
+        """The straggler and its excess in words."""
         several = "" if len(self.ranks) == 1 else "s"
         who = f"rank{several} {', '.join(map(str, self.ranks))}"
         ranks = f"{size_label(self.world_size, self.nnodes)} ranks"
@@ -116,7 +115,7 @@ def node_times(
     names: Sequence[str] = (),
     system: Mapping[str, Any] | None = None,
 ) -> NodeTimes | None:
-    """Return a run's times by rank; None if its ranks have not written all of them."""
+    """Return a run's times by rank; None if they are incomplete."""
     rank_facts = list(ranks)
     if not rank_facts or any(not rank.get("step_time_seconds") for rank in rank_facts):
         return None
@@ -178,7 +177,7 @@ def _of_run(run: NodeTimes, node: str) -> NodeRow:
 
 
 def stragglers(runs: Iterable[NodeTimes]) -> list[Straggler]:
-    """Return the places that hold the others up, the slowest first."""
+    """Return the stragglers, the slowest first."""
     excess: dict[tuple[str, int, int, str, int], list[float]] = {}
     ranks: dict[tuple[str, int, int, str, int], set[int]] = {}
     for run in runs:
@@ -257,7 +256,7 @@ _NODES = (
 
 
 def times_of(run: Run) -> NodeTimes | None:
-    """Return where the time of a run's ranks went; None if they did not record it."""
+    """Return the times of a run's ranks; None if they were not recorded."""
     record, config = run.record, run.config
     job = (record.get("launch") or {}).get("job") or {}
     host = (record.get("machine") or {}).get("hostname")
@@ -272,7 +271,7 @@ def times_of(run: Run) -> NodeTimes | None:
 
 
 def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
-    """Return which ranks delay the others, the slowest first; nothing if none does."""
+    """Return a sentence per straggler, the slowest first; may be empty."""
     slow = stragglers(times)
     sentences = [straggler.sentence for straggler in slow[:_MOST_NAMED]]
     more = len(slow) - len(sentences)
@@ -282,9 +281,9 @@ def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
 
 
 def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
-    """Return the nodes of the sizes that span them, and who holds the others up.
+    """Return the times by node for multi-node sizes, and the stragglers.
 
-    On one node that is a few sentences.
+    On one node, only sentences on stragglers.
     """
     several = [run for run in times if len(run.ranks) > 1]
     sentences = straggler_sentences(several) or [

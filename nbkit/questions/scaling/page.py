@@ -64,11 +64,11 @@ class ScalingResult:
     evidence: Evidence
     runs: Sequence[MeasuredRun]
     bandwidth: Bandwidth
-    """Of the all-reduce at the largest size."""
+    """All-reduce bandwidth at the largest size."""
     times: Sequence[NodeTimes] = ()
-    """Of the same runs, rank by rank, as far as it is known."""
+    """Times of the same runs by rank, if known."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
-    """By precision, where a run stopped being finite."""
+    """First NaN or Inf of a run, by precision."""
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -82,14 +82,14 @@ class ScalingResult:
 
     @cached_property
     def counted(self) -> list[ScalingRow]:
-        """The rows that the answer is of: every training of them was finite."""
+        """Rows of the answer: those whose trainings were all finite."""
         return [row for row in self.rows if row.counts]
 
     @cached_property
     def outlooks(self) -> dict[str, Outlook]:
-        """By precision, what may be projected to the sizes that were asked for.
+        """Projections to the requested sizes, by precision.
 
-        Of several nodes, also to more nodes than those.
+        After runs on several nodes, also to more nodes.
         """
         targets = {
             size
@@ -109,9 +109,9 @@ class ScalingResult:
 
     @cached_property
     def published(self) -> dict[str, list[PublishedRow]]:
-        """Published curves, by series: of the same GPU, model and precision.
+        """Published scaling series for the same GPU, model and precision.
 
-        Without a GPU, those of one that many have measured.
+        Without a GPU, those of a GPU with many published results.
         """
         series, is_cpu = {}, self.evidence.is_cpu
         model = self.evidence.conditions["model"]
@@ -151,7 +151,7 @@ class ScalingResult:
 
     @property
     def certainty(self) -> Table:
-        """How sure the efficiencies are, by two methods, and which arm is faster.
+        """CIs of the efficiencies by two methods, and ratios of the arms.
 
         Call it only if more than one size was measured.
         """
@@ -163,7 +163,7 @@ class ScalingResult:
 
     @property
     def ranks(self) -> Table | Note:
-        """Which ranks the others wait for: by node where there are several."""
+        """Times by node and stragglers; for one node, only stragglers."""
         return ranks_part(self.times)
 
     def _refusals(self) -> list[str]:
@@ -177,7 +177,7 @@ class ScalingResult:
 
     @property
     def projection(self) -> Table | Note:
-        """Sizes above the measured ones, as intervals, or why there are none."""
+        """Projected intervals for larger sizes, or why there are none."""
         rows = [
             [
                 arm,
@@ -198,7 +198,7 @@ class ScalingResult:
 
     @property
     def context(self) -> Table | Note:
-        """Published curves, by others and under their own conditions."""
+        """Published scaling results, under different conditions."""
         if not self.published:
             return Note([f"No published scaling results for {self._gpu_name}."])
         members = [row for rows in self.published.values() for row in rows]
@@ -275,12 +275,12 @@ class ScalingResult:
 
 
 def result(study: Study) -> ScalingResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------
     NotEnoughDataError
-        If no run has finished, or one has no measured step.
+        If no run has finished, or a run has no measured step.
     """
     evidence, arms = Evidence.of(study), study.arms
     runs = [run for arm_runs in evidence.runs.values() for run in arm_runs]

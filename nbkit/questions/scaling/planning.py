@@ -51,12 +51,12 @@ _CONFIG_FIELDS = (
 
 
 def plan(parameters: Parameters) -> Plan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used; the text names every bad one.
+        If parameters are invalid; the error lists all of them.
     DeviceError
         If devices are missing and ``strict_gpus`` is set, or are in use.
     """
@@ -98,7 +98,7 @@ def plan(parameters: Parameters) -> Plan:
 
 
 def arm_name(precision: str, nodes: int, size: int, *, is_cpu: bool) -> str:
-    """Return what an arm is called, such as ``fp16, 2 x 8 GPUs``."""
+    """Return the name of an arm, such as ``fp16, 2 x 8 GPUs``."""
     nouns = ("process", "processes") if is_cpu else ("GPU", "GPUs")
     return f"{precision}, {size_label(nodes * size, nodes)} {nouns[size > 1]}"
 

@@ -65,7 +65,7 @@ _WIDEST = 0.25
 
 @dataclass(frozen=True)
 class ProjectedPoint:
-    """What was measured at one world size."""
+    """Measured rate at one world size."""
 
     world_size: int
     """Devices of all nodes together."""
@@ -74,37 +74,37 @@ class ProjectedPoint:
     """All devices together."""
     device_type: DeviceType = "cuda"
     run_scatter: float | None = None
-    """Standard deviation of the rate of one run, as a part of it; ``None``: unknown."""
+    """Relative standard deviation of the rate of one run; ``None`` if unknown."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What may be expected at a world size that was not measured."""
+    """Expected rate at a world size that was not measured."""
 
     world_size: int
     low_images_per_second: float
     high_images_per_second: float
     low_efficiency: float
-    """Against the smallest measured world size, per GPU."""
+    """Rate per GPU relative to the smallest measured world size."""
     high_efficiency: float
-    """Against the smallest measured world size, per GPU."""
+    """Rate per GPU relative to the smallest measured world size."""
     probability: float = PROBABILITY
-    """Nominally, that a measurement would be between low and high: of 38 published
-    points held out, 28 lay inside and 37 inside or within 3 %."""
+    """Nominal probability of a measurement between low and high. Of 38 held-out
+    published points, 28 were inside and 37 inside or within 3 %."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A projection that is not made, and why."""
+    """A projection that was refused, with the reason."""
 
     world_size: int | None
-    """The target; ``None`` when the reason holds for all of them."""
+    """The target world size; ``None`` if the reason applies to all targets."""
     reason: str
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """The answer to a request for projections: some made, some refused."""
+    """Result of a request for projections: projections and refusals."""
 
     projections: tuple[Projection, ...]
     refusals: tuple[Refusal, ...]
@@ -115,7 +115,7 @@ def project(
 ) -> Outlook:
     """Project images per second to world sizes that were not measured.
 
-    There is one point a world size, the median of its runs, with one batch per GPU.
+    Each world size has one point, the median of its runs, with the same batch per GPU.
     """
     measured = {point.world_size for point in points}
     requested = sorted(set(targets) - measured)

@@ -91,7 +91,7 @@ def _of_finite(name: str, title: str | None = None) -> Column:
 def certainty_table(
     rows: Sequence[ScalingRow], ratios: Sequence[Ratio], *, is_cpu: bool
 ) -> Table:
-    """Return how sure the efficiencies are, and what ratios of arms need."""
+    """Return CIs of the efficiencies, and the runs that ratios of arms need."""
     columns = (
         Column("precision", "arm"),
         Column("processes" if is_cpu else "GPUs", "label"),
@@ -138,7 +138,7 @@ def published_cells(
 def result_numbers(
     rows: Sequence[ScalingRow], outlooks: Mapping[str, Outlook]
 ) -> dict[str, Any]:
-    """Return the result for programs: a row a world size, a column an arm.
+    """Return the exact numbers: one row per world size, one column per arm.
 
     As the table of https://github.com/PaddlePaddle/Perf/blob/master/ResNet50V1.5/README.md
     """

@@ -34,16 +34,16 @@ class MeasuredRun:
     """One finished run, in the numbers that scaling needs. ``None`` is unknown."""
 
     arm: str
-    """What is compared, such as ``fp16`` or ``fp16 channels_first``."""
+    """The compared arm, such as ``fp16`` or ``fp16 channels_first``."""
     world_size: int
     """Devices of all nodes together."""
     nnodes: int
     device_type: DeviceType
     images_per_second: float
-    """Images over the time of the measured steps, all devices together."""
+    """Images / time of the measured steps, over all devices."""
     data_wait_share: float | None = None
     communication_share: float | None = None
-    """Share of the step spent in communication that computation did not hide."""
+    """Share of the step spent in communication not overlapped with computation."""
     peak_memory_bytes: float | None = None
     """Of the device that used most."""
     cpu_ms_per_image: float | None = None
@@ -51,7 +51,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """What the runs of one arm at one world size show."""
+    """Results of one arm at one world size."""
 
     arm: str
     world_size: int
@@ -62,35 +62,35 @@ class ScalingRow:
     runs: tuple[float, ...]
     """Images/s of each run."""
     base_world_size: int
-    """The smallest measured size of the arm, which the next fields compare with."""
+    """Smallest measured size of the arm, the base of the next fields."""
     speedup: float
     efficiency: float
-    """Rate per device over that of the smallest size; 1 is linear scaling."""
+    """Rate per device relative to the smallest size; 1 is linear scaling."""
     efficiency_low: float | None
     efficiency_high: float | None
     """Ends of the interval; ``None`` for the base and with a single run."""
     efficiency_bootstrap_low: float | None
-    """As ``efficiency_low``, by resampling the runs: a cross-check."""
+    """Lower end by bootstrap over runs, a cross-check of ``efficiency_low``."""
     efficiency_bootstrap_high: float | None
     data_wait_share: float | None
     communication_share: float | None
     peak_memory_bytes: float | None
     cpu_ms_per_image: float | None
     node_efficiency: float | None = None
-    """Rate per device over that of one whole node; ``None`` on one node, and where none
-    with as many devices was measured."""
+    """Rate per device relative to one whole node; ``None`` on one node, and if no
+    single node with as many devices was measured."""
     node_efficiency_low: float | None = None
     """Lower end of the interval; ``None`` with a single run."""
     node_efficiency_high: float | None = None
     """Upper end of the interval; ``None`` with a single run."""
     base_nnodes: int = 1
     counts: bool = True
-    """Whether the arm's trainings were finite at every size: else its speed-up and
-    efficiency are not shown."""
+    """Whether the arm's trainings were finite at every size; otherwise, speedup and
+    efficiency are omitted."""
 
     @property
     def label(self) -> str:
-        """The size in a few letters: ``8``, or ``2 x 8`` of several nodes."""
+        """Short label of the size: ``8``, or ``2 x 8`` for several nodes."""
         return size_label(self.world_size, self.nnodes)
 
     @property
@@ -134,7 +134,7 @@ def scaling_table(
 def compare_arms(
     runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
 ) -> list[Ratio]:
-    """Return each arm's rate over the first arm's, at the largest size of both."""
+    """Return each arm's rate / the first arm's, at their largest common size."""
     groups = _by_size(runs)
     (first, base), *compared = groups.items()
     usable = usable_arms(groups, not_finite or {}, (first,))
@@ -220,7 +220,7 @@ def _scaled(
 
 
 def points(rows: Sequence[ScalingRow], arm: str) -> list[ProjectedPoint]:
-    """Return an arm's measured points, as `project` takes them."""
+    """Return an arm's measured points as input of `project`."""
     return [
         ProjectedPoint(
             world_size=row.world_size,
@@ -235,7 +235,7 @@ def points(rows: Sequence[ScalingRow], arm: str) -> list[ProjectedPoint]:
 
 
 def computed_sentence(rows: Sequence[ScalingRow]) -> str:
-    """Return what the table shows, one sentence per arm.
+    """Return the results of the table, one sentence per arm.
 
     Each arm is described at its largest size, the fastest first.
     """

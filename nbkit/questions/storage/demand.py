@@ -19,26 +19,26 @@ from nbkit import statistics
 from nbkit.statistics import MINIMUM_RUNS, PRACTICAL_MARGIN, Summary
 
 UTILIZATION_NEEDED = 0.9
-"""Part of the time in which an accelerator has to compute, by MLPerf Storage."""
+"""Accelerator utilization that MLPerf Storage requires."""
 
 Origin: TypeAlias = Literal["read", "loader"]
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What GPUs ask of their input; the rate is a published one."""
+    """Input rate that GPUs require, from a published training rate."""
 
     gpu_name: str
     gpus: int
     images_per_second: float
     """Of all GPUs together."""
     source: str
-    """Who published the rate of one GPU, and under which conditions."""
+    """Publisher and conditions of the rate of one GPU."""
 
 
 @dataclass(frozen=True)
 class Supply:
-    """What a place gives, measured in one way."""
+    """Measured throughput of a place."""
 
     place: str
     what: str
@@ -46,36 +46,36 @@ class Supply:
     origin: Origin
     """``read``: reads alone. ``loader``: images, read and decoded."""
     images_per_second: Summary
-    """As measured; of reads, the bytes over the mean size of an image."""
+    """Images/s of a loader; for reads, bytes/s / mean image size."""
     bytes_per_image: float
-    """Mean of the data set at this place."""
+    """Mean image size of the data set at this place."""
     decides: bool
-    """Whether a training from cold storage gets no more than this: random cold reads,
-    and the first, cold epoch of a loader."""
+    """Whether this limits training from cold storage: random cold reads, and the first,
+    cold epoch of a loader."""
 
     @property
     def bytes_per_second(self) -> Summary:
-        """As measured; of a loader, its images times their mean size."""
+        """Measured bytes/s; for a loader, images/s x mean image size."""
         return scaled(self.images_per_second, self.bytes_per_image)
 
 
 @dataclass(frozen=True)
 class EpochRates:
-    """One run: its first epoch, which may be cold, and the later ones."""
+    """Rates of one run in the first epoch, which may be cold, and in later ones."""
 
     first_images_per_second: float | None
-    """Images over time, without warm-up; None where all of it is warm-up."""
+    """Images / time without warm-up; None if all steps are warm-up."""
     later_images_per_second: float | None
     """None with a single epoch."""
     first_utilization: float | None = None
-    """Of an emulated accelerator; None where none is emulated."""
+    """Utilization of an emulated accelerator; None without emulation."""
     later_utilization: float | None = None
 
 
 def epoch_rates(
     lines: Sequence[Mapping[str, Any]], emulated_step_seconds: float = 0.0
 ) -> EpochRates:
-    """Return a run's rates, its first epoch apart from the later ones."""
+    """Return a run's rates in the first epoch and in later ones."""
     steps = [line for line in lines if line["kind"] == "step"]
     parts = (
         [step for step in steps if step["epoch"] == 0],
@@ -95,7 +95,7 @@ def epoch_rates(
 
 
 def scaled(summary: Summary, factor: float) -> Summary:
-    """Return the same measurements in another unit."""
+    """Return the same measurements in a different unit."""
     names = ("median", "q25", "q75", "mad", "minimum", "maximum")
     return replace(
         summary,
@@ -106,7 +106,7 @@ def scaled(summary: Summary, factor: float) -> Summary:
 
 
 def judge_utilization(summary: Summary) -> str:
-    """Return whether an emulated accelerator is kept busy, in a few words."""
+    """Return the verdict on accelerator utilization in a few words."""
     if summary.n < MINIMUM_RUNS or summary.ci_low is None or summary.ci_high is None:
         return "not enough runs"
     if summary.ci_low >= UTILIZATION_NEEDED:
@@ -118,7 +118,7 @@ _DECODING = "Reading and decoding on these CPUs is the bottleneck"
 
 
 def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
-    """Return which part between storage and GPU is below the demand, by medians."""
+    """Return whether storage or loader is below the demand, by medians."""
     needed = demand.images_per_second
     reads, loader = _best(supplies, "read"), _best(supplies, "loader")
     loaded, decodes = "no loader was measured cold", None

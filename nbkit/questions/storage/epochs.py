@@ -19,7 +19,7 @@ _NOT_PROVEN = "not proven"
 
 @dataclass(frozen=True)
 class EpochRow:
-    """What the runs of one arm show; every number is over runs."""
+    """Results of one arm, over its runs."""
 
     arm: str
     stage: str
@@ -28,30 +28,30 @@ class EpochRow:
     n: int
     """Finished process starts."""
     first: Summary | None
-    """Images/s in the first epoch; None where a run has none."""
+    """Images/s in the first epoch; None if a run has no value."""
     later: Summary | None
     """Images/s in all later epochs."""
     first_utilization: Summary | None
-    """Of an emulated accelerator in the first epoch; None where none is emulated."""
+    """Accelerator utilization in the first epoch; None without emulation."""
     later_utilization: Summary | None
     data_wait_share: float | None
     arrived_bytes: float | None
-    """What disks or network cards of the host delivered during a run; None where they
-    count none of the data."""
+    """Bytes from disks or network cards of the host during a run; None if no counter
+    includes the data."""
     first_runs: tuple[float, ...]
-    """Images/s of each run in its first epoch; empty where a run has none."""
+    """Images/s of each run in its first epoch; empty if a run has no value."""
     later_runs: tuple[float, ...]
-    """The same of all later epochs."""
+    """Images/s of each run in all later epochs."""
     cache: str
-    """State before each run: the least that was known of any of them, and what arrived
-    during it if that was too little to believe it."""
+    """Cache state before each run: the least certain of all runs. It includes the bytes
+    that were read if these are too few for a cold cache."""
     is_cold: bool
-    """Whether the data were dropped before every run, and nothing that arrived says
-    otherwise."""
+    """Whether the cache was cold before every run, and the bytes read, if counted, do
+    not contradict it."""
 
     @property
     def verdict(self) -> str | None:
-        """Whether the emulated accelerator is kept busy in the first epoch."""
+        """Verdict on the utilization of the emulated accelerator in the first epoch."""
         utilization = self.first_utilization
         return None if utilization is None else judge_utilization(utilization)
 
@@ -69,7 +69,7 @@ def epoch_row(
     bytes_per_image: float,
     counter: Counter | None,
 ) -> EpochRow:
-    """Return what finished runs of an arm show; there is one."""
+    """Return the results of an arm from its finished runs (at least one)."""
     lines = [run.metrics() for run in runs]
     rates = [
         epoch_rates(found, run.config.emulated_step_seconds)

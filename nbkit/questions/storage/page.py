@@ -64,7 +64,7 @@ class StorageResult:
     reads: Reads
     places: tuple[Place, ...]
     epoch_moments: Sequence[Mapping[str, Any]] = ()
-    """What arrived over time in a run of each arm."""
+    """Bytes read over time in a run of each arm."""
 
     @property
     def _controls(self) -> list[NoiseFloor]:
@@ -72,7 +72,7 @@ class StorageResult:
 
     @property
     def table(self) -> Table:
-        """The headline: every arm, its first epoch apart from the later ones."""
+        """The headline: throughput of every arm in the first and in later epochs."""
         return epochs_table(
             self.rows,
             [*self._sources.values()],
@@ -93,7 +93,7 @@ class StorageResult:
 
     @cached_property
     def supplies(self) -> list[Supply]:
-        """What every place gives: reads from the storage, then images."""
+        """Throughput of every place: reads from the storage, then images."""
         sizes = {place.name: place.sources[0].bytes_per_image for place in self.places}
         reads = [
             Supply(
@@ -132,7 +132,7 @@ class StorageResult:
 
     @property
     def supply(self) -> Table | Note:
-        """What every place gives, as a part of what is asked for."""
+        """Throughput of every place relative to the demand."""
         demand = self.demand
         # With one place, the answer says it.
         places = self.places if len(self.places) > 1 else ()
@@ -152,7 +152,7 @@ class StorageResult:
 
     @property
     def where(self) -> Table:
-        """Where the data are, and whether they are enough."""
+        """Locations of the data, and whether they are large enough for the test."""
         return places_table(self.places, self.evidence.plan["memory_bytes"])
 
     @cached_property
@@ -261,7 +261,7 @@ def _method(cache: str) -> list[str]:
 
 
 def result(study: Study) -> StorageResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

@@ -43,28 +43,28 @@ class DataSource:
     name: str
     """Such as ``local, webdataset``."""
     data: str
-    """Its path, or name, as in an experiment."""
+    """Its path or name, as in `nbkit.ExperimentConfig.data`."""
     kind: str
     images: int
-    """For training; files and bytes are of these too."""
+    """Number of training images; files and bytes are of these."""
     files: int
     bytes: int
 
     @property
     def bytes_per_image(self) -> float:
-        """Mean size of an image for training; of packed files with what they add."""
+        """Mean size of a training image; for packed files, including their overhead."""
         return self.bytes / self.images
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place of storage, and what is there."""
+    """A storage location and its data sets."""
 
     name: str
     folder: str
     sources: tuple[DataSource, ...]
     is_ours: bool
-    """Whether the photographs were put there; else nothing is ever written."""
+    """Whether photographs are written there; otherwise, nothing is written."""
     storage: Mapping[str, Any]
     """See `nbkit.readspeed.places.describe_place`."""
 
@@ -77,7 +77,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A place that was asked for, before anything is put there."""
+    """A requested place, before photographs are written."""
 
     name: str
     folder: Path
@@ -88,13 +88,13 @@ class Wanted:
     is_ours: bool
     storage: Mapping[str, Any] = field(repr=False)
     found: tuple[DataSource, ...] = ()
-    """What is there; empty where photographs are to be written."""
+    """Existing data sets; empty if photographs are to be written."""
     copies: int = 0
     """Of each photograph."""
     forms: Sequence[str] = ()
 
     def filled(self) -> Place:
-        """Put the photographs there, if it gets any, and return what is there."""
+        """Write the photographs if needed, and return the place."""
         if self.is_ours:
             put_photos(self.folder, self.copies, self.forms)
         sources = self.found or tuple(
@@ -105,7 +105,7 @@ class Wanted:
 
 
 def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
-    """Return every place that is asked for; nothing is written."""
+    """Return all requested places, without writing anything."""
     wanted = [_data_set(name) for name in p.data or []]
     folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
     wanted += [_photographs(folder, copies_of(p, values), values) for folder in folders]
@@ -128,8 +128,8 @@ def _data_set(text: str) -> Wanted:
     if path == "synthetic":
         message = (
             f"data={text!r}: synthetic images are generated in memory, not read from "
-            "storage. Use an image folder or 'photos', or omit data and set paths to "
-            "folders for photographs."
+            "storage. Set data to an image folder or 'photos', or omit data to measure "
+            "with photographs that nbkit copies to the folders in paths."
         )
         raise ParameterError(message)
     data = existing_data(path, NAMED)
@@ -199,7 +199,7 @@ def _own_folder() -> Path:
 
 
 def copies_of(p: Parameters, values: Mapping[str, Any]) -> int:
-    """Return how often each photograph is copied: as asked, or enough for an epoch."""
+    """Return the copies per photograph: as requested, or enough for an epoch."""
     if p.replicate is not None:
         return p.replicate
     batch = values["batch_size_per_gpu"] * p.gpus
@@ -207,6 +207,6 @@ def copies_of(p: Parameters, values: Mapping[str, Any]) -> int:
 
 
 def name_and_path(text: str) -> tuple[str, str]:
-    """Return the parts of ``name=path``; a path alone is called by its last folder."""
+    """Return name and path of ``name=path``; the default name is the last folder."""
     name, equals, path = text.partition("=")
     return (name, path) if equals and "/" not in name else (Path(text).name, text)

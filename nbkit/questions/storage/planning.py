@@ -60,12 +60,12 @@ _CPU_DEFAULTS: dict[str, Any] = {
 }
 _DEFAULT_GPU = "A100"
 _EMULATED_MODEL, _EMULATED_PRECISION = "resnet50", "fp16"
-"""What demand is asked of: the model of every report, in the format that is fastest."""
+"""Model and format of the demand: as in all reports, in the fastest format."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePlan(Plan):
-    """What will be measured; a notebook shows its notes."""
+    """Planned measurement; a notebook displays its notes."""
 
     places: tuple[Place, ...]
     read_engine: ReadEngine
@@ -75,16 +75,16 @@ class StoragePlan(Plan):
 
 
 def plan(parameters: Parameters) -> StoragePlan:
-    """Return what to measure for these parameters; no run is started.
+    """Return the plan for these parameters, without starting a run.
 
-    Folders get the built-in photographs, as files and packed, unless they have them.
+    Writes the built-in photographs, as files and packed, to folders without them.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or there is no room for the photographs.
+        If a parameter is invalid, or there is no room for the photographs.
     NotEnoughDataError
-        If no rate of the GPU to emulate is published.
+        If there is no published rate for the GPU to emulate.
     DeviceError
         If devices are missing.
     """

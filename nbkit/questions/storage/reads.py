@@ -28,16 +28,16 @@ _FILES_DRAWN = 20_000
 
 @dataclass(frozen=True)
 class Reads:
-    """How fast every place was read; a notebook shows the table."""
+    """Read throughput of every place; a notebook displays the table."""
 
     found: tuple[tuple[str, ReadSpeed], ...]
     """By name of the place."""
     waited: str = ""
-    """How long for an idle machine, and with what result."""
+    """Wait for an idle machine, and its outcome."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a study keeps of it, as JSON values."""
+        """Stored values in the study's plan, as JSON values."""
         return {
             "reads": [
                 {"place": place, "speed": speed.to_dict()}
@@ -48,7 +48,7 @@ class Reads:
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Reads:
-        """Return what a study's plan has kept."""
+        """Return the reads stored in a study's plan."""
         return cls(
             tuple(
                 (one["place"], ReadSpeed.from_dict(one["speed"]))
@@ -136,7 +136,7 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
 
 
 def prepare(plan: StoragePlan) -> StoragePlan:
-    """Read every place, and return the plan with what was read."""
+    """Read every place, and return the plan with the results."""
     reads = read(plan)
     fewest = min(len(speed.readings) for _, speed in reads.found)
     few = (
@@ -148,14 +148,14 @@ def prepare(plan: StoragePlan) -> StoragePlan:
 
 
 def read(plan: StoragePlan) -> Reads:
-    """Read every place of a plan, cold and warm, and say how far it is.
+    """Read every place of a plan, cold and warm, and show the progress.
 
-    Under a time limit, each measurement has an equal share of the time that is left.
+    With a time limit, each measurement gets an equal share of the remaining time.
 
     Raises
     ------
     PageCacheError
-        If what is to be cold cannot be had out of memory.
+        If files cannot be dropped from the page cache.
     StoreError
         If a test file cannot be written.
     """

@@ -20,7 +20,7 @@ from nbkit.statistics import quantities as wording
 
 
 def utilization_text(share: Summary) -> str:
-    """Return an accelerator utilization with its 95% CI."""
+    """Return an accelerator utilization and its 95% CI as text."""
     middle = wording.percent(share.median)
     if share.ci_low is None or share.ci_high is None:
         return middle
@@ -54,7 +54,7 @@ def epochs_table(
     is_cpu: bool,
     lead: Lead | None = None,
 ) -> Table:
-    """Return images/s and utilization, the first epoch apart from the later ones."""
+    """Return images/s and utilization in the first and in later epochs."""
     sizes = {source.name: source.bytes for source in sources}
 
     def arrived(row: EpochRow) -> str | None:
@@ -103,7 +103,7 @@ class _Compared(NamedTuple):
 
 
 def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | Note:
-    """Return what files, packs and places give, each against the first."""
+    """Return ratios of data formats and places, each to the first."""
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
         return Note(["Only one data set was loaded."])
@@ -143,7 +143,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
 def noise_floors(
     rows: Sequence[EpochRow], control: str | None
 ) -> dict[str, NoiseFloor]:
-    """Return what the control shows of the first epoch and of the later ones."""
+    """Return the noise floors of the first and of later epochs."""
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     twin = next((row for row in loads[1:] if row.arm == control), None)
     return {
@@ -171,7 +171,7 @@ def supply_table(
     sources: Sequence[DataSource],
     notes: Sequence[str],
 ) -> Table | Note:
-    """Return the throughput of every place, over what GPUs require."""
+    """Return the throughput of every place relative to the demand of GPUs."""
     if not supplies:
         return Note(["No throughput was measured."])
     required = demand.images_per_second
@@ -227,7 +227,7 @@ _PLACES = (
 
 
 def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
-    """Return where the data are, and whether they are too small to test it."""
+    """Return locations and sizes of the data, and the result of the cache test."""
     rows = [
         _Stored(
             source,
@@ -246,7 +246,7 @@ def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
 
 
 def name_of_test(source: DataSource, memory_bytes: int | None) -> str | None:
-    """Return what a data set of this size can test; None if memory is unknown."""
+    """Return ``storage test`` or ``cache test``; None if memory is unknown."""
     if not memory_bytes:
         return None
     evidence = cache_evidence(source.bytes, memory_bytes, 1)

@@ -73,7 +73,7 @@ def _moments(
 def epoch_moments(
     runs: Iterable[tuple[str, Run]], counters: Mapping[str, Counter | None]
 ) -> list[dict[str, Any]]:
-    """Return what arrived on this host over time while runs went on."""
+    """Return the read rate of this host (MB/s) over time during runs."""
     moments = []
     for arm, run in runs:
         points = _arrivals(run, counters[arm])
@@ -90,7 +90,7 @@ def epoch_moments(
 
 
 def arrived_bytes(run: Run, counter: Counter | None) -> int | None:
-    """Return what arrived on this host during a run; None if it was not counted."""
+    """Return the bytes that this host read during a run; None if not counted."""
     points = _arrivals(run, counter)
     return points[-1][1] - points[0][1] if len(points) > 1 else None
 

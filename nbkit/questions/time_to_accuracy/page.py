@@ -47,10 +47,10 @@ _MLPERF = Source(
 
 @dataclass(frozen=True)
 class TimeToAccuracyResult:
-    """What a study says about training recipes."""
+    """Results of a study of training recipes."""
 
     recipes: tuple[RecipeTimes, ...]
-    """Those with a finished run, in the plan's order; the first is the baseline."""
+    """Recipes with a finished run, in the plan's order; the first is the baseline."""
     configs: Mapping[str, ExperimentConfig]
     """By recipe."""
     whole: WholeTraining
@@ -64,7 +64,7 @@ class TimeToAccuracyResult:
 
     @cached_property
     def verdicts(self) -> dict[str, Ratio | str]:
-        """On every recipe but the first: a ratio of times, or why there is none."""
+        """Ratio of times for every recipe but the first, or why there is none."""
         first, *compared = self.recipes
 
         def among(comparisons: int) -> dict[str, Ratio | str]:
@@ -106,12 +106,12 @@ class TimeToAccuracyResult:
 
     @property
     def published(self) -> Table:
-        """Published results of the whole, each by its own statistic."""
+        """Published results of whole trainings, each with its own statistic."""
         return published_table(self.whole.estimates)
 
     @property
     def projected(self) -> Table:
-        """What the whole recipe is projected to take, here and elsewhere."""
+        """Projections of the whole recipe, here and elsewhere."""
         return self.whole.table
 
     @cached_property
@@ -150,7 +150,7 @@ class TimeToAccuracyResult:
 
     @property
     def untimed(self) -> str:
-        """Epochs to the target: the part of the answer that no clock enters."""
+        """Epochs to the target: the part of the answer independent of times."""
         counts = []
         for recipe in self.recipes:
             if not recipe.nonfinite:
@@ -227,14 +227,14 @@ class TimeToAccuracyResult:
 
 
 def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
-    `BaselineLost` if every training of the first recipe was ended as not finite.
+    Returns `BaselineLost` if all trainings of the first recipe diverged (NaN/Inf).
 
     Raises
     ------
     NotEnoughDataError
-        If no training of the first recipe has finished, or one has evaluated nothing.
+        If no training of the first recipe has finished, or one has no evaluation.
     """
     if lost_baseline := baseline_lost(study):
         return lost_baseline
@@ -280,9 +280,9 @@ def _whole(short: Sequence[Run], facts: Mapping[str, Any]) -> WholeTraining:
 
 
 def logs(study: Study) -> Table | Note:
-    """Write every training's MLPerf log into the study's folder; say what they are.
+    """Write every training's MLPerf log into the study's folder, and list them.
 
-    A note where none has finished.
+    Returns a note if no training has finished.
 
     Raises
     ------

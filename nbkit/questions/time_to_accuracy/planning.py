@@ -46,24 +46,24 @@ _OVERRIDES = (
     *("model", "image_size", "target_accuracy", "epochs"),
     *("evaluation_period_epochs", "evaluation_offset_epochs", "precision"),
 )
-"""Parameters that take the place of what the recipes say."""
+"""Parameters that override values of the recipes."""
 
 _VALID_ON_CPUS = (
     "Accuracies and epochs are valid; times, energy and cost do not apply to GPUs."
 )
 
 _ALIKE = ("model", "image_size", "target_accuracy")
-"""What recipes that are compared have to agree on."""
+"""Fields that must be equal in compared recipes."""
 
 
 def plan(parameters: Parameters) -> Plan:
-    """Return what to train for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, a recipe or GPU is not known, or recipes that are
-        to be compared differ in model, image size or target.
+        If a parameter is invalid, a recipe or GPU is unknown, or the compared recipes
+        differ in model, image size or target.
     DeviceError
         If devices are missing.
     """

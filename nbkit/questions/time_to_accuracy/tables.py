@@ -95,7 +95,7 @@ class _Seed(NamedTuple):
 def seeds_table(
     recipes: Sequence[RecipeTimes], price_per_hour: float | None, currency: str
 ) -> Table:
-    """Return every seed with what it took, so that each number can be traced."""
+    """Return time, epochs and costs of every seed."""
 
     def time_cell(run: TimeToTarget) -> str:
         if run.seconds is None:
@@ -141,13 +141,13 @@ def seeds_table(
 
 
 def global_batch(config: ExperimentConfig) -> int:
-    """Return the images of all devices in one step."""
+    """Return the global batch: images of all devices in one step."""
     per_gpu = int(config.batch_size_per_gpu)
     return config.world_size * per_gpu * config.gradient_accumulation_steps
 
 
 def unlike(configs: Mapping[str, ExperimentConfig]) -> str:
-    """Return in what recipes differ that is not the recipe alone; empty if nowhere."""
+    """Return other differences between recipes that affect times; may be empty."""
     settings = {
         "number format": {name: config.precision for name, config in configs.items()},
         "global batch": {
@@ -165,7 +165,7 @@ def unlike(configs: Mapping[str, ExperimentConfig]) -> str:
 
 
 def settings_table(configs: Mapping[str, ExperimentConfig]) -> Table:
-    """Return in what the recipes differ, and what they share."""
+    """Return the settings that differ between recipes, and the shared ones."""
     values = {
         name: [_shown(getattr(config, name)) for config in configs.values()]
         for name in _SETTINGS
@@ -190,7 +190,7 @@ def _shown(value: Any) -> str:
 
 
 def printed_times() -> list[tuple[PublishedRow, float]]:
-    """Return single runs whose whole time a report prints, in seconds."""
+    """Return published run times of whole trainings, in seconds."""
     return [
         (row, printed_seconds(row))
         for row in published(publisher="NetApp")
@@ -199,7 +199,7 @@ def printed_times() -> list[tuple[PublishedRow, float]]:
 
 
 def published_table(estimates: Sequence[Estimate]) -> Table:
-    """Return published results of the whole, each by its own statistic."""
+    """Return published results of whole trainings, each with its own statistic."""
     lines: list[tuple[list[str | None], float]] = []
     for row, seconds in printed_times():
         cells = [

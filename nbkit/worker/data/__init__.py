@@ -17,21 +17,21 @@ __all__ = ["Batch", "Data", "EvaluationBatch", "Placement", "load", "next_batch"
 
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """Images (float, shape (N, 3, H, W), normalised, in the configured layout) and labels,
-both on the device. Labels are int64 of shape (N,); or, where an image can have several
-labels, 0 or 1 for each, float, of shape (N, labels)."""
+both on the device. Labels are int64 of shape (N,) or, if an image can have several
+labels, float of shape (N, labels), each 0 or 1."""
 EvaluationBatch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """As `Batch`, with a mask (bool, shape (N,)) that is False for padding."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a rank's batches go."""
+    """Rank and device of the batches."""
 
     device: torch.device
     rank: int
     world_size: int
     cpus_shared_by: int | None = None
-    """Ranks that share the CPUs that this one is bound to; None is all of its host."""
+    """Number of ranks that share this rank's CPUs; None for all of its host."""
 
 
 class Data(Protocol):
@@ -39,9 +39,9 @@ class Data(Protocol):
 
     num_classes: int
     train_images: int
-    """Images that all ranks together use in one epoch."""
+    """Images that all ranks together use per epoch."""
     dropped_images: int
-    """Images left over each epoch, too few for another global batch."""
+    """Images dropped per epoch, too few for another global batch."""
     steps_per_epoch: int
     """Optimizer steps of one epoch."""
     evaluation_images: int
@@ -55,24 +55,23 @@ class Data(Protocol):
         epoch
             Number of the epoch, counted from 0.
         first_batch
-            Batches to leave out; those that follow are the same as without.
+            Number of batches to skip; the following batches stay the same.
         """
         ...
 
     def evaluation_batches(self) -> Iterator[EvaluationBatch]:
-        """Yield this rank's part of the evaluation images; over all ranks each once.
+        """Yield this rank's evaluation batches; each image is on exactly one rank.
 
-        Every rank yields as many batches as the others, the last ones all padding if
-        need be.
+        All ranks yield the same number of batches; the last ones may be all padding.
         """
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return what the record keeps of the images and of how they are read."""
+        """Return facts about the images and the loader for the run's record."""
         ...
 
     def close(self) -> None:
-        """End loading processes; a second call does nothing."""
+        """Stop the loading processes; a second call does nothing."""
         ...
 
 
@@ -84,19 +83,19 @@ def load(
 ) -> Data:
     """Return this rank's images.
 
-    A loader is registered as a function with these parameters. It follows the manifest,
-    and neither lists nor leaves out anything by itself.
+    A loader is registered as a function with these parameters. It must use the images
+    of the manifest, and neither list nor skip images itself.
 
     Parameters
     ----------
     config
-        ``data``, ``loader`` and everything about images matter.
+        ``data``, ``loader`` and the image settings apply.
     manifest
         The images; None for synthetic ones.
     placement
         Device and rank.
     batch_size
-        Images of one batch of one rank.
+        Images per batch and rank.
 
     Raises
     ------
@@ -117,15 +116,16 @@ def next_batch(stream: Iterator[Batch], config: ExperimentConfig, step: int) -> 
     Raises
     ------
     RunError
-        If the loader has no more.
+        If the loader has no more batches.
     """
     batch = next(stream, None)
     if batch is None:
         parts = config.gradient_accumulation_steps
         message = (
             f"loader={config.loader!r} ran out of batches at step {step}, before the "
-            "end of the epoch. train_batches() must yield steps_per_epoch * "
-            f"gradient_accumulation_steps={parts} - first_batch batches."
+            f"end of the epoch. train_batches() must yield {parts} * "
+            "steps_per_epoch - first_batch batches (gradient_accumulation_steps="
+            f"{parts})."
         )
         raise RunError(message)
     return batch

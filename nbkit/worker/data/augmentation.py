@@ -26,9 +26,9 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A part of an image as it is meant to be seen, and whether it is mirrored.
+    """Crop of the upright image, and whether it is mirrored.
 
-    In pixels; those of an evaluation may be between two.
+    In pixels; in an evaluation, edges may be fractional.
     """
 
     left: float
@@ -36,10 +36,10 @@ class Crop:
     width: float
     height: float
     flip: bool
-    """Mirrored left to right, after everything else."""
+    """Whether it is mirrored left to right, after all other operations."""
 
     def stored_box(self, decoding: Decoding) -> Box:
-        """Return the same part in the pixels as the file stores them."""
+        """Return the crop in the pixels that the file stores."""
         # https://www.cipa.jp/std/documents/e/DC-008-2012_E.pdf (Exif 2.3, tag 274)
         left, right = self.left, self.left + self.width
         top, lower = self.top, self.top + self.height
@@ -54,7 +54,7 @@ class Crop:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """How a run cuts its images."""
+    """Crop and flip settings of a run."""
 
     seed: int
     size: int
@@ -64,12 +64,12 @@ class Augmentation:
 
     @classmethod
     def of(cls, config: ExperimentConfig) -> Self:
-        """Return what a configuration asks for."""
+        """Return the settings of a configuration."""
         area = config.crop_area_min, config.crop_area_max
         return cls(config.seed, config.image_size, area)
 
     def crop(self, decoding: Decoding, epoch: int | None, index: int) -> Crop:
-        """Return the part of an image that is shown."""
+        """Return the crop of an image."""
         width, height = decoding.width, decoding.height
         if epoch is None:
             return evaluation_crop(width, height, self.size)

@@ -1,13 +1,12 @@
 """The ``dali`` loader: NVIDIA DALI decodes, on the GPU if there is one.
 
-Which images there are, and which part of each is shown, DALI gets with every batch:
-so the images are those of the other loaders. Threads read the files ahead; what is not
-plain, or nvImageCodec refuses, they hand over as bare pixels. Labels do not go through
-DALI.
+DALI gets the images and their crops with every batch, so they are the same as with
+other loaders. Threads read the files ahead; images that are not plain, or that
+nvImageCodec cannot decode, are passed as decoded pixels. Labels do not go through DALI.
 
-The pixels differ by 2 of 255 levels at most, but for the outermost ring of an image
-that is made smaller and shown up to its border. There DALI repeats the last pixel where
-its filter reaches outside the image, and Pillow weighs only what is there: a frame of 2
+The pixels differ by at most 2 of 255 levels, except in the outermost ring of an image
+that is downscaled and shown up to its border. Where the filter reaches outside the
+image, DALI repeats the last pixel, and Pillow uses existing pixels only: a frame of 2
 black pixels around a white image of 256 x 256 becomes 19 levels darker at 64 x 64, a
 frame of one pixel 40; photographs have differed by up to 56 there.
 """
@@ -70,7 +69,7 @@ class DaliData(ImageData):
         although they are plain, as far as they have been shown."""
 
     def close(self) -> None:
-        """End DALI's threads; a second call does nothing."""
+        """Stop DALI's threads; a second call does nothing."""
         super().close()
         self._train_pipeline = None
 

@@ -39,13 +39,13 @@ class Request(NamedTuple):
     """One batch of one rank."""
 
     epoch: int | None
-    """None in an evaluation."""
+    """Number of the epoch; None in an evaluation."""
     indices: list[int]
-    """Places of the images in the manifest; `NO_IMAGE` for padding."""
+    """Indices of the images in the manifest; `NO_IMAGE` for padding."""
 
 
 class Requests:
-    """A rank's batches of one epoch, in order, each made when it is asked for.
+    """A rank's batches of one epoch, in order, each created on request.
 
     Several threads may iterate over it concurrently.
     """
@@ -118,7 +118,7 @@ class ImageData(ABC):
         return {}
 
     def close(self) -> None:
-        """End whatever loads; a second call does nothing."""
+        """Stop loading; a second call does nothing."""
         while self._streams:
             self._streams.pop().close()
         self.manifest.train.close()
@@ -147,7 +147,7 @@ class ImageData(ABC):
         return self._opened(self._stream(self.manifest.evaluation, requests))
 
     def train_requests(self, epoch: int, first_batch: int = 0) -> Requests:
-        """Return this rank's batches of one epoch: no image is in two of all ranks'."""
+        """Return this rank's batches of one epoch; no two ranks share an image."""
         seed = random.Random(f"order/{self.config.seed}/{epoch}").getrandbits(63)
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self.manifest.train), generator=generator)
@@ -167,7 +167,7 @@ class ImageData(ABC):
         return Requests(None, order, starts, self.batch_size)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the record keeps of the images and of how they are read."""
+        """Return facts about the images and the loader for the run's record."""
         return {
             "loader": self.loader,
             "num_classes": self.num_classes,
@@ -251,7 +251,7 @@ class ImageData(ABC):
 
 
 def read_image(samples: Samples, index: int) -> bytes:
-    """Return an image's file, which is still as long as when it was looked at."""
+    """Return an image's file, if it still has the size that was checked."""
     # Decoders show grey where a file has been cut off.
     data = samples.read(index)
     expected = samples.size_bytes(index)
@@ -267,7 +267,7 @@ def cpus_for_loading(
     shared_by: int | None,
     processors: int | None = None,
 ) -> int:
-    """Return how many CPUs a rank loads with: its share less one for the training."""
+    """Return the CPUs for loading of a rank: its share minus one for training."""
     num_workers = config.loader_config.num_workers
     if num_workers is not None:
         return num_workers

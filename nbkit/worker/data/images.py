@@ -67,8 +67,8 @@ def _unreadable(place: str, error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.splitlines()[0]
     return (
-        f"{place} is no longer a readable image ({reason}). Do not change data that a "
-        "run uses. Fix the file and start a new run."
+        f"{place} is no longer a readable image ({reason}). Restore the file, and do "
+        "not change data that a run uses."
     )
 
 

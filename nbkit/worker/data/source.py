@@ -75,7 +75,7 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
 
 
 def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, Any]:
-    """Return what the record keeps of the data, whatever loads them."""
+    """Return facts about the data for the run's record, for any loader."""
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))

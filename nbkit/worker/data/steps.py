@@ -60,7 +60,7 @@ def interleave(
 def parallel_map(
     function: Callable[[T], R], stream: Iterable[T], threads: int
 ) -> Generator[R, None, None]:
-    """Yield what a function makes of each element, in order."""
+    """Yield the result of a function for each element, in order."""
     if not threads:
         yield from map(function, stream)
         return
@@ -78,7 +78,7 @@ def parallel_map(
 
 
 def prefetch(stream: Iterable[T], ahead: int) -> Generator[T, None, None]:
-    """Yield the same elements, of which a thread prepares some ahead."""
+    """Yield the same elements, some of which a thread prepares ahead."""
     stream = iter(stream)
     with ThreadPoolExecutor(1) as pool:
         waiting = deque(pool.submit(next, stream, _END) for _ in range(ahead))
@@ -95,7 +95,7 @@ def batch(
     batch_size: int,
     new_batch: Callable[[], torch.Tensor],
 ) -> Generator[torch.Tensor, None, None]:
-    """Yield whole batches of images; what is left over in the end is dropped."""
+    """Yield whole batches of images; the remainder is dropped."""
     stream = iter(stream)
     while len(images := list(islice(stream, batch_size))) == batch_size:
         yield torch.stack(images, out=new_batch())
@@ -108,7 +108,7 @@ def map_and_batch(
     new_batch: Callable[[], torch.Tensor],
     threads: int,
 ) -> Generator[torch.Tensor, None, None]:
-    """Yield whole batches, of which every thread makes a part in its final place."""
+    """Yield whole batches, each filled in place by several threads."""
     part_size = -(-batch_size // max(1, threads))
 
     def parts() -> Iterator[tuple[torch.Tensor, int, list[T]]]:

@@ -77,7 +77,7 @@ class Synthetic:
             yield images, labels, index < mine - first
 
     def describe(self) -> dict[str, Any]:
-        """Return what the record keeps of the images."""
+        """Return facts about the images for the run's record."""
         return {
             "loader": "synthetic",
             "train_images": self.train_images,

@@ -1,9 +1,9 @@
 """The ``tfrecord`` loader: TFRecord files through a configurable pipeline.
 
-It shows what each step of an input pipeline is worth: shards early or late, shuffling
-before or after decoding, several files read in turn, decoding and batching in one.
-Which images there are, their labels and crops are the manifest's, as for every loader.
-Their order is the pipeline's own: it follows from the seed, the epoch and the files.
+It measures the effect of each step of an input pipeline: shards early or late,
+shuffling before or after decoding, several files read in turn, decoding and batching in
+one. Images, labels and crops are those of the manifest, as for every loader. Their
+order is the pipeline's own: it follows from the seed, the epoch and the files.
 
 A rank's order is worked out without reading anything before an epoch begins, so that a
 resumed epoch continues with the same images and reads none again that were shown.

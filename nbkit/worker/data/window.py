@@ -22,7 +22,7 @@ class PixelWindow:
     right: int
     lower: int
     part_left: float
-    """Where in these the part itself is."""
+    """Edges of the crop within the window."""
     part_top: float
     part_right: float
     part_lower: float
