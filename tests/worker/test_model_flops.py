@@ -59,5 +59,5 @@ def test_model_flops_of_frozen_weights_lack_their_gradient():
 def test_model_flops_say_why_they_are_unknown(config, reason):
     with pytest.raises(ValueError, match=reason):
         ModelFlops.of(Model(**config))
-    with pytest.raises(ValueError, match="no config"):
+    with pytest.raises(ValueError, match="no transformers config"):
         ModelFlops.of(torch.nn.Linear(1, 1))

@@ -75,7 +75,7 @@ def test_a_variable_that_contradicts_it_is_refused_where_gradients_are_exchanged
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")
     config = ExperimentConfig(deterministic=True)
 
-    with pytest.raises(ConfigError, match="NCCL_NVLS_ENABLE=1: NVLink"):
+    with pytest.raises(ConfigError, match="NCCL_NVLS_ENABLE=1: reductions"):
         seed(config.replace(gpus=2), GPU)
     seed(config, GPU)
     assert torch.are_deterministic_algorithms_enabled()
