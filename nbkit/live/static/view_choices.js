@@ -179,11 +179,12 @@ function menu(summary, ...parts) {
     summary,
     box
   );
-  // Once it is open, and when it is filled: no further to the right than the view.
+  // Once it is open, and when it is filled: within the view, which may be narrow.
   new ResizeObserver(() => {
+    const view = node.closest('.nbkv').getBoundingClientRect();
+    box.style.maxWidth = `min(440px, ${view.width}px)`;
     box.style.left = '0';
-    const edge = node.closest('.nbkv')?.getBoundingClientRect().right ?? Infinity;
-    box.style.left = `${Math.min(0, edge - box.getBoundingClientRect().right)}px`;
+    box.style.left = `${Math.min(0, view.right - box.getBoundingClientRect().right)}px`;
   }).observe(box);
   return node;
 }
