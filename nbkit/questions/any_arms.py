@@ -64,7 +64,8 @@ def report(study: Study) -> Report:
         figures=[*_figures(study, arms), *exchange.figures],
         method=[
             *HOW_MEASURED,
-            f"Order: n={study.repeats} per arm, interleaved (ABBA).",
+            f"Order: n={study.repeats} per arm"
+            f"{', interleaved (ABBA)' * arms.is_comparison}.",
             *describe_images(facts),
             where_and_when(facts),
         ],

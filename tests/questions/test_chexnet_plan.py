@@ -85,7 +85,7 @@ def test_images_that_cannot_be_read_end_it_or_are_counted(planned, tmp_path):
     (tmp_path / "7.png").write_bytes(b"no image")
     few = {"data": str(table), "global_batch_size": 4, "gpus": 1}
 
-    with pytest.raises(ConfigError, match=r"1 images that cannot be decoded \(7.png\)"):
+    with pytest.raises(ConfigError, match=r"1 unreadable image \(7.png\)"):
         prepare(planned(**few))
 
     found = prepare(planned(**few, unreadable_images="skip"))
@@ -115,7 +115,7 @@ def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"global_batch_size": 33}, "not divisible by 2 GPUs. Use 32 or 34"),
+        ({"global_batch_size": 33}, "not divisible by 2 devices. Use 32 or 34"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"auroc_margin": 0.7}, "auroc_margin=0.7 is not between 0 and 0.5"),
         ({"data": "synthetic"}, "has one class per image, not multiple"),

@@ -21,6 +21,7 @@ from nbkit.datasets.listing import Listing
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
+from nbkit.plural import few, plural
 from nbkit.questions.chexnet.planning import ChexnetPlan
 from nbkit.studies.idle_machine import wait_before
 
@@ -58,8 +59,9 @@ def prepare(plan: ChexnetPlan) -> ChexnetPlan:
     config = next(iter(plan.arms.values()))
     if fitted.unreadable and config.unreadable_images == "stop":
         message = (
-            f"data={config.data!r} has {len(fitted.unreadable)} images that cannot be "
-            f"decoded ({fitted.unreadable[0]}). Fix or remove them, or use "
+            f"data={config.data!r} has "
+            f"{plural(len(fitted.unreadable), 'unreadable image')} "
+            f"({few(fitted.unreadable)}). Fix or remove each one, or use "
             "unreadable_images='skip' instead of 'stop'."
         )
         raise ConfigError(message)
@@ -108,8 +110,8 @@ def statistics_baseline(listing: Listing) -> Baseline:
     ]
     if not train:
         message = (
-            f"data={str(listing.root)!r} has no readable training image: all {first:,} "
-            "failed to load. Check the format and permissions of the files."
+            f"data={str(listing.root)!r} has no readable training image (0 of "
+            f"{first:,}). Check the format and permissions of the files."
         )
         raise ConfigError(message)
     inputs = [values for values, _ in train]

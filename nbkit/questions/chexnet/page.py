@@ -11,6 +11,7 @@ from typing import Any
 from nbkit import statistics
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.questions.chexnet import sentences as words
 from nbkit.questions.chexnet.areas import LabelFinding, ScoredImages, judge_labels
 from nbkit.questions.chexnet.baseline import aligned
@@ -59,7 +60,7 @@ class ChexnetResult:
     is_judged: bool = True
     """Whether verdicts are possible: every training was finite."""
     is_single_finite: bool = True
-    """Whether every training on one device was."""
+    """Whether every training on one device was finite."""
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -96,7 +97,7 @@ class ChexnetResult:
 
     @property
     def judged(self) -> list[str]:
-        """Labels that the mean is of."""
+        """Labels that the mean includes."""
         return [
             finding.label for finding in self.findings[:-1] if finding.caveat is None
         ]
@@ -173,20 +174,22 @@ class ChexnetResult:
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
-        pairs = len(self.parallel)
-        counted = f"n={len(self.single)} on 1 device, n={pairs} on {self.gpus}"
+        counted = f"n={len(self.single)} on 1 device"
+        if self.gpus > 1:
+            counted += f", n={len(self.parallel)} on {self.gpus}"
         whose = "images" if self.images.patients is None else "patients"
+        whose += " and trainings" * (len(self.single) > 1)
         chart = areas_chart(
             self.findings,
             self.published,
             gpus=self.gpus,
-            subtitle=f"{counted}; bars: 95% CI over {whose} and trainings",
+            subtitle=f"{counted}; bars: 95% CI over {whose}",
         )
         return Figure("AUROC by label, network and baseline", chart)
 
     @cached_property
     def curves(self) -> Figure:
-        """How the AUROC rose over the epochs."""
+        """Mean AUROC of every training over its epochs."""
         rows = [
             {"arm": arm, "training": training.name, "epoch": epoch, "mean_auroc": mean}
             for arm, trainings in (
@@ -197,7 +200,8 @@ class ChexnetResult:
             for epoch, areas in training.epochs
             if (mean := _mean(areas, self.judged)) is not None
         ]
-        subtitle = f"mean over {len(self.judged)} labels; one line per training"
+        labels = plural(len(self.judged), "label")
+        subtitle = f"mean over {labels}; one line per training"
         chart = epochs_chart(rows, subtitle, self._baseline_mean)
         return Figure("AUROC over the epochs", chart)
 
@@ -282,7 +286,8 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
     Raises
     ------
     NotEnoughDataError
-        If no training on one device has finished, or one has no predictions.
+        If no training on one device has finished, one has no predictions, or the
+        evaluation images changed.
     """
     facts, finished = study.plan, study.runs_by_arm()
     single_arm, *several = facts["arms"]

@@ -83,7 +83,7 @@ class ChexnetPlan(Plan):
             for samples in (images.train, images.evaluation)
         )
         return Table(
-            f"Labels: {len(images.train):,} images for training, "
+            f"Labels: {plural(len(images.train), 'image')} for training, "
             f"{len(images.evaluation):,} for evaluation",
             ["label", "positive training images", "positive evaluation images"],
             [
@@ -174,10 +174,10 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
             f"loader='tfrecord' shuffles per device, so the global batches on {gpus} "
             "devices and on 1 device differ. Use another loader or gpus=1."
         )
-    if batch % gpus:
+    if batch > 0 and batch % gpus:
         fitting = [batch - batch % gpus, batch - batch % gpus + gpus]
         lines.append(
-            f"global_batch_size={batch} is not divisible by {gpus} GPUs. Use "
+            f"global_batch_size={batch} is not divisible by {gpus} devices. Use "
             f"{' or '.join(str(size) for size in fitting if size)}."
         )
     if lines:
@@ -196,15 +196,17 @@ def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
     if not images.evaluation:
         message = (
             f"data={data!r} has no evaluation images for the AUROC. Add a column "
-            "'split' (train or val), or a column 'patient_id' with two or more "
-            "patients."
+            "'split' (train or val) to the labels CSV, or a column 'patient_id' with "
+            "two or more patients."
         )
         raise ConfigError(message)
-    if len(images.train) < values["global_batch_size"]:
+    train, gpus = len(images.train), values["gpus"]
+    if train < values["global_batch_size"]:
+        largest = train - train % gpus
+        remedy = f"global_batch_size={largest} or less, or " if largest else ""
         message = (
-            f"data={data!r} has {len(images.train)} training images, fewer than "
-            f"global_batch_size={values['global_batch_size']}. Use "
-            f"global_batch_size={len(images.train)} or less."
+            f"data={data!r} has {plural(train, 'training image')}, fewer than "
+            f"global_batch_size={values['global_batch_size']}. Use {remedy}more images."
         )
         raise ConfigError(message)
 
@@ -332,20 +334,21 @@ def _what(values: Mapping[str, Any]) -> str:
     if repeats > 1:
         seeds = f"seeds {values['seed']} to {values['seed'] + repeats - 1}"
     if gpus == 1:
-        return f"{repeats} trainings on 1 device ({seeds}); no comparison."
+        return f"{plural(repeats, 'training')} on 1 device ({seeds}); no comparison."
     return (
-        f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, in "
-        f"pairs ({seeds}) with the same initial weights, images and global batches."
+        f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, "
+        f"paired ({seeds}) with the same initial weights, images and global batches."
     )
 
 
 def _conditions(values: Mapping[str, Any], config: ExperimentConfig) -> str:
     batch, gpus = values["global_batch_size"], values["gpus"]
+    epochs = plural(values["epochs"], "epoch")
     split = f" ({batch // gpus} per device)" if gpus > 1 else ""
     return (
         f"{config.model}, {values['weights']} weights, {config.precision}, "
         f"{config.image_size}x{config.image_size}, global batch "
-        f"{batch}{split}, {config.epochs} epochs of AdamW, peak learning rate "
+        f"{batch}{split}, {epochs} of AdamW, peak learning rate "
         f"{config.learning_rate:.3g}, label weighting {config.label_weighting}, "
         "BatchNorm statistics per device."
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbkit.datasets.nih import NIH_KIND, NIH_LABELS
+from nbkit.plural import plural
 from nbkit.questions.chexnet.areas import FEWEST_PATIENTS, MEAN, LabelFinding
 from nbkit.questions.chexnet.planning import MADE
 from nbkit.questions.chexnet.tables import difference_text, interval_text
@@ -51,7 +52,8 @@ def answer(findings: Sequence[LabelFinding], *, is_made: bool) -> str:
     interval = interval_text(mean.single)
     spread = f"95% CI {interval}" if interval else "no CI"
     count = mean.single.trainings
-    text = f"Mean AUROC {mean.single.value:.3f} ({spread}, {judged} labels, n={count})"
+    labels = plural(judged, "label")
+    text = f"Mean AUROC {mean.single.value:.3f} ({spread}, {labels}, n={count})"
     return f"{text}. {shortcut_sentence(mean, is_made=is_made)}"
 
 
@@ -115,7 +117,7 @@ def unreadable(plan: Mapping[str, Any]) -> list[str]:
     count = (plan.get("baseline") or {}).get("unreadable")
     if not count:
         return []
-    return [f"{count:,} images cannot be decoded and are omitted."]
+    return [f"Omitted: {plural(count, 'image')} that cannot be read."]
 
 
 def no_claim(*, is_made: bool) -> str:
@@ -174,7 +176,8 @@ def method(*, patients: bool, trainings: int) -> list[str]:
         f"95% CI: over samples {who}; Student's t, degrees of freedom: {whose} of the "
         f"smaller class minus one. {spread}",
         f"The mean is over labels with {FEWEST_PATIENTS} or more positive and negative "
-        f"{whose}, without a perfect ranking, and with training examples.",
+        f"{whose}, with positive and negative training images, and without a perfect "
+        "or constant ranking.",
         "Differences are paired over the same images.",
         "12 statistics: one logistic regression per label (scikit-learn) on mean, "
         "spread, 5 percentiles, sharpness, border, dark and saturated share and bytes "

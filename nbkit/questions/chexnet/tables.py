@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from nbkit.plural import plural
 from nbkit.questions.chexnet.areas import AreaEstimate, LabelFinding
 from nbkit.questions.chexnet.literature import PublishedAreas
 from nbkit.reports.arm_tables import each_run
@@ -105,8 +106,8 @@ def same_table(
         ),
         findings,
         [
-            f"n={trainings} pairs with equal seed, initial weights, images and "
-            "global batches; gradient summation and BatchNorm statistics differ.",
+            f"n={plural(trainings, 'pair')} with equal seed, initial weights, images "
+            "and global batches; gradient summation and BatchNorm statistics differ.",
             f"'{same}' requires the whole 95% CI within the margin and {MINIMUM_RUNS} "
             "pairs; 'not resolved' is not evidence of a difference.",
             _ONE_IN_TWENTY,
@@ -168,8 +169,11 @@ def rates_table(
         ),
         rows,
         [
-            "The global batch is fixed, so each device processes fewer images (strong "
-            "scaling).",
+            *[
+                "The global batch is fixed, so each device processes fewer images "
+                "(strong scaling)."
+            ]
+            * (len(runs) > 1),
             *each_run(runs),
         ],
         lead,

@@ -8,6 +8,7 @@ from typing import Any
 
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.reports.arm_rows import ArmRun, arm_run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 
@@ -30,8 +31,8 @@ def training(arm: str, run: Run) -> Training:
     predictions = read_predictions(run.paths.predictions)
     if not isinstance(predictions, LabelPredictions):
         message = (
-            f"Run {run.run_id} has no label predictions for the report. Train again "
-            "with evaluation_period_epochs=1."
+            f"Run {run.run_id} has no label predictions for the report. Create a new "
+            "study."
         )
         raise NotEnoughDataError(message)
     evaluations = run.metrics("evaluation")
@@ -54,9 +55,8 @@ def check_same_images(trainings: Sequence[Training]) -> None:
         other = training.predictions
         if list(other.files) != list(first.files) or other.labels != first.labels:
             message = (
-                f"{training.name} was evaluated with {len(other.files)} images and "
-                f"{trainings[0].name} with {len(first.files)} different images: the "
-                "data changed. Create a new study."
+                f"Trainings {training.name} and {trainings[0].name} were evaluated on "
+                "different images or labels: the data changed. Create a new study."
             )
             raise NotEnoughDataError(message)
 
@@ -70,8 +70,8 @@ def check_planned_images(plan: Mapping[str, Any], training: Training) -> None:
         missing = 0 if names is None else len({*files}.difference(names))
         if missing:
             message = (
-                f"{training.name} was evaluated with {len(files)} images, of which "
-                f"{len(files) - missing} are in the plan: the data changed. Create a "
-                "new study."
+                f"Training {training.name}: {len(files) - missing} of "
+                f"{plural(len(files), 'evaluation image')} are in the plan: the data "
+                "changed. Create a new study."
             )
             raise NotEnoughDataError(message)
