@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nbkit.errors import ConfigError
+from nbkit.plural import few
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 
@@ -36,8 +37,8 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     for copy in copies:
         if copy.is_relative_to(source.resolve()):
             message = (
-                f"copies={str(copy.parent)!r} is inside data={data!r}. Use a folder "
-                "outside of it, or copies become part of the data."
+                f"copies={str(copy.parent)!r} is data={data!r} or inside it. Use a "
+                "folder outside of it, or copies become part of the data."
             )
             raise ConfigError(message)
     return copies
@@ -52,7 +53,7 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
     for copy in copies:
         if copy.is_dir():
             _refuse_other_data(data, copy)
-            notes.append(f"{copy} already exists with the same data.")
+            notes.append(f"{copy} already exists, with the same file names and sizes.")
             continue
         try:
             _copy(data, copy)
@@ -86,10 +87,10 @@ def _copy(data: str, copy: Path) -> None:
 def _refuse_other_data(data: str, copy: Path) -> None:
     source, there = _files(Path(data)), _files(copy)
     if source != there:
-        other = sorted(dict(source ^ there))[:1]
         message = (
-            f"{copy} exists, but is not a copy of {data}: {len(source ^ there)} files "
-            f"differ, such as {other[0]}. Remove it, or list another folder in copies."
+            f"{copy} exists, but is not a copy of {data}: different files: "
+            f"{few(sorted(dict(source ^ there)))}. Remove it, or list another folder "
+            "in copies."
         )
         raise ConfigError(message)
 

@@ -32,8 +32,8 @@ def cpu_shares(
     usable = [cpu for cpu in cpus if cpu.is_usable]
     if len(usable) < total:
         message = (
-            f"pinned=true requires {total} CPUs, one per device, but only "
-            f"{len(usable)} are usable. Use pinned=false."
+            f"pinned=true requires {total} CPUs, one per device; usable: "
+            f"{len(usable)}. Use pinned=false."
         )
         raise ConfigError(message)
     taken = gpus[:total]
@@ -43,7 +43,7 @@ def cpu_shares(
     parts = [choose("cores", cpus, place, total, nodes) for place in range(total)]
     why_not = next((part.why_not for part in parts if part.why_not), None)
     if divided:
-        why_not = "separate cores that are not near its MIG instance"
+        why_not = "separate cores, chosen regardless of its MIG instance"
     is_near = by_gpu and not why_not and len({cpu.numa_node for cpu in usable}) > 1
     ends = [sum(sizes[: job + 1]) for job in range(len(sizes))]
     return [

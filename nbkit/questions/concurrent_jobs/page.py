@@ -56,8 +56,8 @@ class ConcurrentResult:
         ]
         if not is_cpu:
             notes.append(
-                "Only the first job runs on the GPUs of the isolated job; all GPUs "
-                "are assumed equally fast."
+                "Jobs may run on other GPUs concurrently than alone; all GPUs are "
+                "assumed equally fast."
             )
         return tables.jobs_table(
             self.concurrent,

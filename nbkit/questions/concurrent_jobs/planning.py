@@ -78,7 +78,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     Raises
     ------
     ConfigError
-        If parameters are invalid; the error lists all of them.
+        If a parameter is invalid.
     DeviceError
         If the concurrent jobs need more devices than available.
     """
@@ -126,7 +126,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
         copies=copies,
         notes=(
             *smoke_test(p, devices, "The numbers do not apply to jobs on GPUs."),
-            _what(planned, devices, values["repeats"], control=p.control),
+            _what(planned, values["repeats"], control=p.control),
             *_pinning(shares, cpus),
             *_storage(p.storage, copies),
             _conditions(next(iter(arms.values())), p.seed, threads),
@@ -182,8 +182,9 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     total = sum(jobs)
     if total > devices.count:
         have = plural(devices.count, "usable CPU" if devices.is_cpu else "GPU")
-        use = "Use" if total == _FEWEST_DEVICES else "Use a smaller layout, or"
-        split = "" if devices.is_cpu or devices.count > 1 else _SPLIT
+        few = devices.count < _FEWEST_DEVICES
+        use = "Use" if few else "Use a smaller layout, or"
+        split = _SPLIT if requested == [1, 1] and not devices.is_cpu else ""
         message = (
             f"layout={_listed(jobs)} requires {total} devices; available: {have}. "
             f"{use} a machine with {total}{split}."
@@ -234,9 +235,7 @@ def _config(
     )
 
 
-def _what(
-    planned: Sequence[Planned], devices: Devices, repeats: int, *, control: bool
-) -> str:
+def _what(planned: Sequence[Planned], repeats: int, *, control: bool) -> str:
     """Return how much is measured."""
     jobs = planned[0].sizes
     one_job = any(len(layout.sizes) == 1 for layout in planned)
@@ -246,11 +245,9 @@ def _what(
     runs = (groups * len(jobs) + alone + control) * repeats
     beside = f" and 1 job on all {sum(jobs)} devices" if one_job else ""
     twice = f"; A/A control: {planned[0].alone[0]}" if control else ""
-    what = "CPUs" if devices.is_cpu else "GPUs"
     return (
-        f"{len(jobs)} concurrent jobs on separate {what} ({_listed(jobs)}) vs. the "
-        f"same job alone{beside}{twice}. n={repeats}, interleaved: {starts} starts, "
-        f"{runs} runs."
+        f"{len(jobs)} concurrent jobs (layout {_listed(jobs)}) vs. the same job alone"
+        f"{beside}{twice}. n={repeats}, interleaved: {starts} starts, {runs} runs."
     )
 
 
@@ -271,7 +268,7 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
             "free GPUs."
         )
     if shares[0].why_not_near:
-        yield f"A rank of a pinned job has {shares[0].why_not_near}."
+        yield f"Pinning of a rank: {shares[0].why_not_near}."
     if shared_cores([share.cpus for share in shares], cpus):
         yield "Some pinned jobs share a physical core."
 
@@ -293,8 +290,8 @@ def _conditions(config: ExperimentConfig, seed: int, threads: int) -> str:
         f"Conditions: {config.model}, {config.precision}, batch "
         f"{config.batch_size_per_gpu} per rank, {size}x{size}, "
         f"{images_in_words(config)}, {config.steps} steps (first "
-        f"{config.warmup_steps} warm-up), {threads} threads per rank, seed {seed} + "
-        "job index."
+        f"{config.warmup_steps} warm-up), {plural(threads, 'thread')} per rank, "
+        f"seed {seed} + job index."
     )
 
 
