@@ -43,7 +43,7 @@ def test_accuracy_table_few_images(golden):
 
     table = inference.result(study).accuracy
 
-    assert "96 images are too few to show" in table.notes[1]
+    assert "accuracy is unchanged: 96." in table.notes[1]
     assert "Use 276 or more." in table.notes[1]
     assert [row[-1] for row in table.rows] == [
         *("baseline", "too few images to tell", "too few images to tell")
@@ -91,5 +91,5 @@ def test_table_passes_that_time_has_ended(golden):
     edit_metrics(runs_of(study)[:3], end, "inference")
 
     assert (
-        "Batch size 32: 12 to 100 timed passes per run, not 100 (limit 5 s)."
+        "Batch size 32: 12 to 100 of 100 timed passes per run (limit 5 s)."
     ) in inference.result(study).table.notes

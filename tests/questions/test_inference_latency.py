@@ -166,7 +166,7 @@ ALIKE = [(*one, 5, 100 / one[1]) for one in SIZES]
             ALIKE,
             {},
             {1: 0.4, 32: 0.003, 64: 0.003},
-            ["; best of 2 above the A/A difference, of 3, CI"],
+            ["; best of 2 above the A/A difference (3 in all), CI"],
         ),
         (
             ALIKE[:2],

@@ -103,7 +103,7 @@ def test_weights_are_trained_only_where_nobody_has_any(tmp_path):
 def test_it_is_said_how_many_images_a_verdict_on_accuracy_takes():
     notes = plan(parameters(accuracy_margin=0.02)).notes
 
-    assert "(2-point margin) requires 137 evaluation images" in notes[-1]
+    assert "(2-point margin) requires at least 137 evaluation images" in notes[-1]
     synthetic = plan(parameters(data="synthetic", weights="random"))
     assert not any("evaluation images" in note for note in synthetic.notes)
 

@@ -268,7 +268,7 @@ def _best_of(shown: int, hidden: int, baseline: str) -> str:
         return ""
     which = f"best of {shown}" if shown > 1 else "the only ratio"
     if hidden:
-        which += f" above the A/A difference, of {shown + hidden}"
+        which += f" above the A/A difference ({shown + hidden} in all)"
     return f"; {which}, CI not corrected for selection"
 
 

@@ -190,7 +190,7 @@ class InferenceResult:
             for start in starts
             for timing in start.values()
         }
-        return f"Images per second: {how}."
+        return f"Images per second: computed from {how}."
 
     @property
     def _ended_by_time(self) -> list[str]:
@@ -204,8 +204,8 @@ class InferenceResult:
             if few < plan.batches:
                 passes = f"{few:,}" if few == many else f"{few:,} to {many:,}"
                 sentences.append(
-                    f"Batch size {size}: {passes} timed passes per run, not "
-                    f"{plan.batches:,} (limit {plan.limit_seconds:g} s)."
+                    f"Batch size {size}: {passes} of {plan.batches:,} timed passes per "
+                    f"run (limit {plan.limit_seconds:g} s)."
                 )
         return sentences
 

@@ -12,12 +12,19 @@ from nbkit.config.fields import DATA_FAULT_FIELDS, SIXTEEN_BIT
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.study_plan import Plan, below_one
 from nbkit.reading import expanded
 from nbkit.review.row_checks import has_convolutions
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
-from nbkit.studies.devices import Devices, described_gpus, find_devices, formats_of
+from nbkit.studies.devices import (
+    Devices,
+    described_gpus,
+    find_devices,
+    formats_of,
+    why_cpus,
+)
 from nbkit.studies.parameters import Parameters
 
 BASELINE = "fp32"
@@ -92,7 +99,8 @@ def plan(parameters: Parameters) -> InferencePlan:
     if len(arms) == 1:
         message = (
             f"precisions={','.join(values['precisions'])} leaves only {BASELINE}, so "
-            "there is no comparison. Add a format, such as bf16."
+            "there is no comparison. Add a format, such as "
+            f"{'bf16' if devices.is_cpu else 'fp16'}."
         )
         raise ConfigError(message)
     engine = registry.resolve("engines", "local")()
@@ -233,9 +241,9 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
 def _where(p: Parameters, devices: Devices) -> list[str]:
     if not devices.is_cpu:
         return []
-    why = "device=cpu was requested" if p.device == "cpu" else "no GPU found"
     return [
-        f"On a CPU: {why}. The numbers are valid for this CPU and do not apply to GPUs."
+        f"On a CPU: {why_cpus(p.device, 'local')}. The numbers are valid for this CPU "
+        "and do not apply to GPUs."
     ]
 
 
@@ -254,10 +262,11 @@ def _what(
     limit = arms[BASELINE].inference.limit_seconds
     return (
         f"{values['model']}, {side}x{side}, in {', '.join(arms)}{again}; batch sizes "
-        f"{sizes}; {values['batches']:,} timed passes each (at most {limit:g} s) "
-        f"after {values['warmup_batches']} warm-up passes{back_to_back}; "
-        f"n={values['repeats']} process starts per format, interleaved, "
-        f"{count * values['repeats']} in all."
+        f"{sizes}; {plural(values['batches'], 'timed pass', 'timed passes')} each (at "
+        f"most {limit:g} s) after "
+        f"{plural(values['warmup_batches'], 'warm-up pass', 'warm-up passes')}"
+        f"{back_to_back}; n={plural(values['repeats'], 'process start')} per format, "
+        f"interleaved, {count * values['repeats']} in all."
     )
 
 
@@ -284,6 +293,6 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
     needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
     here = " (photos has 96)" if values["data"] == "photos" else ""
     return [
-        f"A verdict on accuracy ({points:g}-point margin) requires {needed:,} "
-        f"evaluation images{here}; with fewer images, only the agreement is shown."
+        f"Showing that accuracy is kept ({points:g}-point margin) requires at least "
+        f"{plural(needed, 'evaluation image')}{here}."
     ]

@@ -50,15 +50,16 @@ def prepare(plan: InferencePlan) -> InferencePlan:
             if run.state is RunState.STOPPED:
                 run.wait()
             if run.state is not RunState.FINISHED:
-                unavailable[arm] = str((run.cause or {}).get("message"))
+                unavailable[arm] = (run.cause or {}).get("message") or "unknown cause"
                 notes.append(f"{arm} is not available: {unavailable[arm]}")
                 del arms[arm]
             else:
                 notes.append(f"{arm} is available (tried once).")
     if len(arms) == 1:
         message = (
-            f"precisions={','.join(plan.arms)}: {notes[-1]} Only {BASELINE} remains. "
-            "Add a format, such as bf16."
+            f"precisions={','.join(plan.arms)}: {notes[-1].rstrip('.')}. Only "
+            f"{BASELINE} remains. Add a format, such as "
+            f"{'bf16' if arms[BASELINE].device == 'cpu' else 'fp16'}."
         )
         raise ConfigError(message)
     prepared = {**plan.prepared, "unavailable": unavailable}

@@ -107,7 +107,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
     notes = [
         "All formats use the same weights and images; p: McNemar's exact test on "
         "images that only one of the two classifies correctly. Kept: the whole 95% CI "
-        f"is within the {100 * margin:g}-point margin.",
+        f"is above {-100 * margin:g} points.",
         *_few_images(kept.values(), margin),
         *(
             f"Not judged: {why}."
@@ -123,7 +123,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
         )
     if differing:
         notes.append(
-            f"Runs of {'; '.join(differing)} predict different classes for some "
+            f"Runs of {'; '.join(differing)} differ in their predictions for some "
             "images. Only the first run is compared."
         )
     unjudged = dict.fromkeys(kept, "not judged") | {baseline: "baseline"}
@@ -168,7 +168,7 @@ def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
     if not images or min(images) >= needed:
         return []
     return [
-        f"{min(images):,} images are too few to show that accuracy is unchanged. Use "
+        f"Too few images to show that accuracy is unchanged: {min(images):,}. Use "
         f"{needed:,} or more."
     ]
 
@@ -229,10 +229,11 @@ def _origin(weights: Mapping[str, Any]) -> str:
         "pretrained": f"torchvision's {weights.get('name')}",
         "checkpoint": f"checkpoint {weights.get('path')}",
     }
-    digest = str(weights.get("sha256"))[:16]
+    digest = weights.get("sha256")
     new = ", with a new output layer" if weights.get("new_output_layer") else ""
     origin = parts.get(str(source), "unknown")
-    return f"Weights of all formats: {origin}{new}; SHA-256 {digest}…"
+    end = f"; SHA-256 {digest[:16]}…" if digest else "."
+    return f"Weights of all formats: {origin}{new}{end}"
 
 
 def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
