@@ -13,6 +13,7 @@ from nbkit.datasets.cache import cache_path
 from nbkit.datasets.find import find
 from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError, StoreError
+from nbkit.plural import plural
 from nbkit.reading import expanded
 from nbkit.studies.photo_copies import check_room, num_photos, photos_in, put_photos
 
@@ -87,11 +88,14 @@ def check_images(
         batches = images // batch_size
         if batches < _FEWEST_BATCHES:
             fitting = images // _FEWEST_BATCHES
-            remedy = f"batch_size_per_gpu={fitting} or less, " if fitting else ""
+            remedy = f"batch_size_per_gpu={fitting} or less, or " if fitting else ""
+            fewer = "fewer gpus, or " if ranks > 1 else ""
+            where = f" on each of {ranks} ranks" if ranks > 1 else ""
             message = (
-                f"data={data!r} has {len(train):,} training images, {batches} "
-                f"batches of {batch_size} per epoch and rank ({ranks} ranks; minimum "
-                f"{_FEWEST_BATCHES}). Use {remedy}fewer gpus or more images."
+                f"data={data!r} has {plural(len(train), 'training image')}: "
+                f"{plural(batches, 'batch', 'batches')} of {batch_size} per epoch"
+                f"{where} (minimum {_FEWEST_BATCHES} batches). Use {remedy}{fewer}more "
+                "images."
             )
             raise ConfigError(message)
 
@@ -104,9 +108,9 @@ def _copied(copies: int) -> Path:
         check_room(folder, copies, ["files", "tfrecord"])
         return put_photos(folder, copies, ["files"])["files"]
     except ConfigError as error:
-        found = str(error).partition(". ")[0]
+        found = str(error).partition(" ")[2].partition(". ")[0]
         message = (
-            f"data='photos' must be copied {copies} times for these batches ({found}). "
-            "Use a smaller batch_size_per_gpu, fewer gpus, or your own TFRecord files."
+            f"data='photos', copied {copies} times for these batches, {found}. Use a "
+            "smaller batch_size_per_gpu or your own TFRecord files, or free disk space."
         )
         raise ConfigError(message) from error

@@ -107,7 +107,7 @@ class PipelineResult:
             more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}
             notes.append(
                 "AU (MLPerf Storage): share of time the emulated GPUs compute. Unlike "
-                "data wait, it includes waiting for other ranks."
+                "data wait, it counts waiting for other ranks as idle time."
             )
         return self.arms.table(
             caption=f"{where}; ratios vs. {self.arms.baseline}",
@@ -182,7 +182,7 @@ class PipelineResult:
         """Return the images/s that the devices would compute without data wait.
 
         For emulated devices, the published rate; for real ones, the rate over the time
-        without data wait, from the arm with the least data wait.
+        without data wait, from the run with the least data wait.
         """
         emulated = self.plan["emulated"]
         if emulated is not None:

@@ -293,8 +293,8 @@ def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
         return usable_cpus()
     if asked := [name for name in ("tuned", "rule") if name in names]:
         message = (
-            f"engine={engine!r}: arms={','.join(asked)} depend on the number of cores "
-            "of the nodes, which is unknown here. Use -p arms naive, or "
+            f"engine={engine!r}: the number of cores per node is unknown here, but "
+            f"required for arms={','.join(asked)}. Use -p arms naive, or "
             "engine='local' in a cluster job (srun papermill ...)."
         )
         raise ConfigError(message)
@@ -324,7 +324,9 @@ def _what(
     """Return how much is measured, and what is not."""
     tuned = 0 if most_trials is None else 1
     count = len(arms) + tuned + bool(values["control"])
-    trials = "" if most_trials is None else f", after up to {most_trials} tuner trials"
+    trials = ""
+    if most_trials is not None:
+        trials = f", after up to {plural(most_trials, 'tuner trial')}"
     yield f"{count} arms, n={values['repeats']}, interleaved{trials}."
     left_out = [name for name in LADDER if name not in names]
     if left_out:
@@ -373,9 +375,9 @@ def _notes_on(grid: Grid) -> Iterator[str]:
     count = len(replace(grid, most_ahead=None)) - len(grid)
     if count:
         yield (
-            f"The tuner skips {count} settings that prefetch more than "
-            f"{grid.most_ahead} batches, a quarter of the steps. Use more steps to try "
-            "them."
+            f"The tuner skips {plural(count, 'setting')} with workers x prefetch above "
+            f"{grid.most_ahead} (a quarter of the steps, at least {_PREFETCH[0]}). Use "
+            "more steps to raise this limit."
         )
 
 
@@ -383,7 +385,8 @@ def _rule_note(cores: float, gpus: int) -> str:
     """Return what the guide's rule comes to here."""
     workers = guide_rule_workers(cores, gpus)
     text = (
-        f"Dell guide's rule (cores / ranks - 4): {cores:g} cores and "
+        f"Dell guide's rule (cores / ranks - 4): {cores:g} "
+        f"core{'s' * (cores != 1)} and "
         f"{plural(gpus, 'rank')} give"
     )
     if workers < 1:

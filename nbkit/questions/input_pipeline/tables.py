@@ -135,7 +135,8 @@ def tuning_table(tuning: Tuning) -> Table:
         for number, trial in enumerate(tuning.trials, start=1)
     ]
     return table(
-        f"Tuner trials: {len(rows)} of {tuning.grid_size} settings",
+        f"Tuner trials: {len(rows)} ({len({row.trial.setting for row in rows})} of "
+        f"{tuning.grid_size} settings)",
         _TRIALS,
         rows,
         [
@@ -221,7 +222,8 @@ def cores_table(
 
 
 _CPU_TIME = (
-    "CPU ms/image: all processes of the ranks, including images decoded but not used."
+    "CPU ms/image: CPU time of all processes of the ranks, including the decoding of "
+    "unused images."
 )
 _OF_A_TRAINING = (
     "It includes the training loop, such as kernel launches; the input pipeline alone "

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from nbkit.plural import plural
 from nbkit.statistics import PRACTICAL_MARGIN
 
 ENOUGH_WAIT_SHARE = 0.02
@@ -274,7 +275,7 @@ class _Search:
 
     def _try(self, setting: LoaderSetting, why: str) -> None:
         if len(self.trials) >= self.most_trials:
-            message = f"limit of {self.most_trials} trials"
+            message = f"limit of {plural(self.most_trials, 'trial')}"
             raise _EndedError(message)
         if self.trials and self.left_seconds() <= 0:
             message = "time limit"

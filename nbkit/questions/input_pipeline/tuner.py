@@ -93,7 +93,7 @@ def tune_loading(
         summary = run.summary
         if summary.images_per_second is None:
             message = (
-                f"run {run.run_id} has no measured steps. Use more steps than "
+                f"Run {run.run_id} has no measured steps. Use more steps than "
                 f"warmup_steps={config.warmup_steps}."
             )
             raise NotEnoughDataError(message)
