@@ -65,7 +65,7 @@ def report(study: Study) -> Report:
         method=[
             *HOW_MEASURED,
             f"Order: n={study.repeats} per arm"
-            f"{', interleaved (ABBA)' * arms.is_comparison}.",
+            f"{', interleaved (ABBA)' * (len(by_arm) > 1)}.",
             *describe_images(facts),
             where_and_when(facts),
         ],

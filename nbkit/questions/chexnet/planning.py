@@ -54,7 +54,7 @@ class ChexnetPlan(Plan):
     """Planned trainings; a notebook displays the notes and labels."""
 
     gpus: int
-    """Of the data-parallel trainings."""
+    """Devices of the data-parallel trainings."""
     margin: float
     listing: Listing
 

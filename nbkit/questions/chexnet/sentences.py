@@ -87,8 +87,8 @@ def nothing_to_pair(gpus: int) -> str:
     if gpus == 1:
         return "All trainings used 1 device. Use gpus=2 or more to compare."
     return (
-        f"No pair of trainings finished on both 1 and {gpus} devices. If trainings "
-        "diverged, lower learning_rate."
+        f"No pair of trainings finished on both 1 and {gpus} devices. Call run() of "
+        "the study to continue it; if trainings diverged, lower learning_rate."
     )
 
 
