@@ -175,8 +175,7 @@ class ChexnetResult:
     def figure(self) -> Figure:
         """The answer as a picture."""
         counted = f"n={len(self.single)} on 1 device"
-        if self.gpus > 1:
-            counted += f", n={len(self.parallel)} on {self.gpus}"
+        counted += f", n={len(self.parallel)} on {self.gpus}" * (self.gpus > 1)
         whose = "images" if self.images.patients is None else "patients"
         whose += " and trainings" * (len(self.single) > 1)
         chart = areas_chart(
@@ -200,9 +199,8 @@ class ChexnetResult:
             for epoch, areas in training.epochs
             if (mean := _mean(areas, self.judged)) is not None
         ]
-        labels = plural(len(self.judged), "label")
-        subtitle = f"mean over {labels}; one line per training"
-        chart = epochs_chart(rows, subtitle, self._baseline_mean)
+        over = f"mean over {plural(len(self.judged), 'label')}; one line per training"
+        chart = epochs_chart(rows, over, self._baseline_mean)
         return Figure("AUROC over the epochs", chart)
 
     @property

@@ -136,7 +136,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
     )
     _check_listing(values, listing)
     arms = {
-        _devices(gpus): _config(values, devices, listing, gpus)
+        plural(gpus, "device"): _config(values, devices, listing, gpus)
         for gpus in dict.fromkeys([1, values["gpus"]])
     }
     largest = max(arms.values(), key=lambda config: config.gpus)
@@ -222,7 +222,7 @@ def _config(
     steps = values["epochs"] * (len(listing.contents.train) // batch)
     return ExperimentConfig(
         **{name: values[name] for name in _CONFIG_FIELDS},
-        name=f"chexnet {_devices(gpus)}",
+        name=f"chexnet {plural(gpus, 'device')}",
         batch_size_per_gpu=batch // gpus,
         gpus=gpus,
         optimizer="adamw",
@@ -236,10 +236,6 @@ def _config(
         # What is not finite has no answer to judge.
         stop_on_nonfinite=True,
     )
-
-
-def _devices(gpus: int) -> str:
-    return plural(gpus, "device")
 
 
 def _positives(images: Contents, samples: Sequence[Any]) -> Iterable[tuple[str, int]]:
@@ -343,12 +339,11 @@ def _what(values: Mapping[str, Any]) -> str:
 
 def _conditions(values: Mapping[str, Any], config: ExperimentConfig) -> str:
     batch, gpus = values["global_batch_size"], values["gpus"]
-    epochs = plural(values["epochs"], "epoch")
     split = f" ({batch // gpus} per device)" if gpus > 1 else ""
     return (
         f"{config.model}, {values['weights']} weights, {config.precision}, "
         f"{config.image_size}x{config.image_size}, global batch "
-        f"{batch}{split}, {epochs} of AdamW, peak learning rate "
-        f"{config.learning_rate:.3g}, label weighting {config.label_weighting}, "
+        f"{batch}{split}, {plural(values['epochs'], 'epoch')} of AdamW, peak learning "
+        f"rate {config.learning_rate:.3g}, label weighting {config.label_weighting}, "
         "BatchNorm statistics per device."
     )

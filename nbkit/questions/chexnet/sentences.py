@@ -46,13 +46,11 @@ def answer(findings: Sequence[LabelFinding], *, is_made: bool) -> str:
     mean = findings[-1]
     if mean.single is None:
         return f"No mean AUROC: {mean.caveat}."
-    judged = sum(
-        1 for finding in findings if finding.label != MEAN and finding.caveat is None
-    )
+    judged = [one for one in findings if one.label != MEAN and one.caveat is None]
     interval = interval_text(mean.single)
     spread = f"95% CI {interval}" if interval else "no CI"
     count = mean.single.trainings
-    labels = plural(judged, "label")
+    labels = plural(len(judged), "label")
     text = f"Mean AUROC {mean.single.value:.3f} ({spread}, {labels}, n={count})"
     return f"{text}. {shortcut_sentence(mean, is_made=is_made)}"
 
@@ -176,8 +174,7 @@ def method(*, patients: bool, trainings: int) -> list[str]:
         f"95% CI: over samples {who}; Student's t, degrees of freedom: {whose} of the "
         f"smaller class minus one. {spread}",
         f"The mean is over labels with {FEWEST_PATIENTS} or more positive and negative "
-        f"{whose}, with positive and negative training images, and without a perfect "
-        "or constant ranking.",
+        f"{whose}, training images of both classes and no perfect or constant ranking.",
         "Differences are paired over the same images.",
         "12 statistics: one logistic regression per label (scikit-learn) on mean, "
         "spread, 5 percentiles, sharpness, border, dark and saturated share and bytes "

@@ -169,11 +169,8 @@ def rates_table(
         ),
         rows,
         [
-            *[
-                "The global batch is fixed, so each device processes fewer images "
-                "(strong scaling)."
-            ]
-            * (len(runs) > 1),
+            "The global batch is fixed, so each of several devices processes fewer "
+            "images (strong scaling).",
             *each_run(runs),
         ],
         lead,

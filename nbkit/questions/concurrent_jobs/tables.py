@@ -15,17 +15,14 @@ from nbkit.questions.concurrent_jobs.slowdown import (
 from nbkit.reports.arm_tables import each_run, needed_runs, ratio_interval
 from nbkit.reports.columns import Column, interval, ratio, table
 from nbkit.reports.parts import Lead, Table
-from nbkit.statistics import Summary
 from nbkit.statistics import quantities as wording
-
-
-def _interval_of_rounds(rate: Summary) -> str:
-    return f"{interval(wording.rate)(rate) or wording.UNKNOWN} ({rate.n})"
-
 
 _RATE = (
     Column("images/s", "images_per_second.median", wording.rate, "images_per_second"),
-    Column("95% CI (n)", "images_per_second", _interval_of_rounds),
+    Column(
+        *("95% CI (n)", "images_per_second"),
+        lambda it: f"{interval(wording.rate)(it) or wording.UNKNOWN} ({it.n})",
+    ),
 )
 _JOBS = (
     Column("job", "arm"),

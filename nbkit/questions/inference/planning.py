@@ -18,13 +18,7 @@ from nbkit.reading import expanded
 from nbkit.review.row_checks import has_convolutions
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
-from nbkit.studies.devices import (
-    Devices,
-    described_gpus,
-    find_devices,
-    formats_of,
-    why_cpus,
-)
+from nbkit.studies.devices import Devices, described_gpus, find_devices, formats_of
 from nbkit.studies.parameters import Parameters
 
 BASELINE = "fp32"
@@ -113,7 +107,8 @@ def plan(parameters: Parameters) -> InferencePlan:
         training=training,
         control=BASELINE if p.control else None,
         repeats=values["repeats"],
-        first_arms=[BASELINE, _in_16_bits(precisions)],
+        # 16 bits are compared with the baseline first, if there are any.
+        first_arms=[BASELINE, next((a for a in arms if a in SIXTEEN_BIT), [*arms][1])],
         prepared={"accuracy_margin": p.accuracy_margin, "unavailable": {}},
         notes=(
             *_where(p, devices),
@@ -190,12 +185,6 @@ def _precisions(
     return list(dict.fromkeys([BASELINE, *wanted])), notes
 
 
-def _in_16_bits(precisions: Sequence[str]) -> str:
-    """Return what is compared with the baseline first: 16 bits, if there are any."""
-    others = precisions[1:]
-    return next((one for one in others if one in SIXTEEN_BIT), others[0])
-
-
 def _config(
     precision: str, values: Mapping[str, Any], devices: Devices, weights: str
 ) -> ExperimentConfig:
@@ -241,9 +230,9 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
 def _where(p: Parameters, devices: Devices) -> list[str]:
     if not devices.is_cpu:
         return []
+    why = "no GPU found" if p.device == "auto" else f"device={p.device} was requested"
     return [
-        f"On a CPU: {why_cpus(p.device, 'local')}. The numbers are valid for this CPU "
-        "and do not apply to GPUs."
+        f"On a CPU: {why}. The numbers are valid for this CPU and do not apply to GPUs."
     ]
 
 

@@ -90,12 +90,11 @@ def check_images(
             fitting = images // _FEWEST_BATCHES
             remedy = f"batch_size_per_gpu={fitting} or less, or " if fitting else ""
             fewer = "fewer gpus, or " if ranks > 1 else ""
-            where = f" on each of {ranks} ranks" if ranks > 1 else ""
             message = (
                 f"data={data!r} has {plural(len(train), 'training image')}: "
                 f"{plural(batches, 'batch', 'batches')} of {batch_size} per epoch"
-                f"{where} (minimum {_FEWEST_BATCHES} batches). Use {remedy}{fewer}more "
-                "images."
+                f"{f' on each of {ranks} ranks' * (ranks > 1)} (minimum "
+                f"{_FEWEST_BATCHES} batches). Use {remedy}{fewer}more images."
             )
             raise ConfigError(message)
 

@@ -359,12 +359,8 @@ class PipelineResult:
 
     def _throughput(self, row: ArmRow) -> str:
         wait = wording.percent(row.data_wait_share)
-        return f"{self._words(row.arm)} {_rate(row)} images/s, data wait {wait}"
-
-
-def _rate(row: ArmRow) -> str:
-    rate = row.images_per_second
-    return wording.rate(None if rate is None else rate.median)
+        rate = row.images_per_second and row.images_per_second.median
+        return f"{self._words(row.arm)} {wording.rate(rate)} images/s, data wait {wait}"
 
 
 def result(study: Study) -> PipelineResult:

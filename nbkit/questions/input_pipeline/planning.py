@@ -324,10 +324,8 @@ def _what(
     """Return how much is measured, and what is not."""
     tuned = 0 if most_trials is None else 1
     count = len(arms) + tuned + bool(values["control"])
-    trials = ""
-    if most_trials is not None:
-        trials = f", after up to {plural(most_trials, 'tuner trial')}"
-    yield f"{count} arms, n={values['repeats']}, interleaved{trials}."
+    trials = most_trials and f", after up to {plural(most_trials, 'tuner trial')}"
+    yield f"{count} arms, n={values['repeats']}, interleaved{trials or ''}."
     left_out = [name for name in LADDER if name not in names]
     if left_out:
         yield (
@@ -385,9 +383,8 @@ def _rule_note(cores: float, gpus: int) -> str:
     """Return what the guide's rule comes to here."""
     workers = guide_rule_workers(cores, gpus)
     text = (
-        f"Dell guide's rule (cores / ranks - 4): {cores:g} "
-        f"core{'s' * (cores != 1)} and "
-        f"{plural(gpus, 'rank')} give"
+        f"Dell guide's rule (cores / ranks - 4): {cores:g} core{'s' * (cores != 1)}"
+        f" and {plural(gpus, 'rank')} give"
     )
     if workers < 1:
         return f"{text} no worker, so 1 worker per rank is measured."

@@ -208,19 +208,13 @@ class _Search:
         chosen = min(near, key=lambda one: (one.workers, one.prefetch))
         why = "the fastest tried"
         if rates[chosen] < fastest:
-            why = (
-                f"the smallest within {self.margin * 100:.1f}% of the fastest tried "
-                f"({self._margin_words})"
-            )
+            what = "noise" if self.margin > PRACTICAL_MARGIN else "practical margin"
+            what += ", noise not measured" * (self.noise is None)
+            why = f"the smallest within {self.margin * 100:.1f}% of the fastest tried "
+            why += f"({what})"
         text = f"{why} (search ended: {ended})"
         trials, size = tuple(self.trials), len(self.grid)
         return Tuning(trials, chosen, text, self.margin, size, self.noise)
-
-    @property
-    def _margin_words(self) -> str:
-        if self.noise is None:
-            return "practical margin, noise not measured"
-        return "noise" if self.noise > PRACTICAL_MARGIN else "practical margin"
 
     def _best_of_loaders(self, best: LoaderSetting) -> LoaderSetting:
         for loader in self.grid.loaders:
