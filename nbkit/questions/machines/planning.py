@@ -69,10 +69,12 @@ def plan(parameters: Parameters) -> MachinesPlan:
         if any(machine.runs for machine in loaded):
             errors += _errors_of_names(p, list(machines))
         else:
-            errors.append(
-                f"bundles: no training run (model={p.model}, precision={p.precision}). "
-                "Omit model and precision, or add other bundles."
-            )
+            add = "Omit model and precision, or add" if p.model or p.precision else "Add"
+            errors += [
+                f"bundles: no training run (model={p.model}, precision={p.precision}) "
+                f"can be compared. {add} other bundles.",
+                *notes,
+            ]
     except ParameterError as error:
         errors.append(str(error))
     if errors:
@@ -80,9 +82,12 @@ def plan(parameters: Parameters) -> MachinesPlan:
     a, b = _chosen(p, list(machines))
     arms, unrepeated, left_out = _to_measure(p, machines[b if a == HERE else a])
     if p.measure and not arms:
-        what = f"measure=True: no training run of {b if a == HERE else a} can run here"
-        remedy = "omit measure, or use another machine."
-        raise ParameterError("\n".join([f"{what}; {remedy}", *left_out]))
+        omit = ", or omit measure" if len(machines) > 1 else ""
+        message = (
+            f"measure=True: no training run of {b if a == HERE else a} can run here. "
+            f"Use bundles of another machine{omit}."
+        )
+        raise ParameterError("\n".join([message, *left_out]))
     is_example = p.bundles is None
     return MachinesPlan(
         machines=machines,
@@ -162,7 +167,8 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)} lists {plural(count, 'GPU')}. List two."
+            f"published={','.join(named)} lists {plural(count, 'GPU')}. List two "
+            "different GPUs."
         )
     return errors
 
@@ -216,7 +222,7 @@ def _to_measure(
         name = (
             f"{config.model}, {config.precision}, {config.memory_format}"
             if is_train
-            else f"all-reduce, {config.world_size} ranks"
+            else f"all-reduce, {plural(config.world_size, 'rank')}"
         )
         target = arms if is_train else unrepeated
         if name in target:
@@ -281,14 +287,15 @@ def _notes(
     if is_example:
         notes.append(
             "No bundles given. The two examples of nbkit are used: a virtual machine "
-            "with 2 CPUs, and with 1 of them, without a GPU."
+            "without a GPU, with 2 CPUs and restricted to 1."
         )
     for name, machine in machines.items():
         role = "" if name in (a, b) else " (not compared)"
+        last = "" if machine.last == machine.first else f" to {machine.last}"
         notes.append(
             f"{name}{role}: {plural(len(machine.runs), 'training run')}, "
             f"{plural(len(machine.bandwidths), 'all-reduce run')}, started "
-            f"{machine.first} to {machine.last}."
+            f"{machine.first}{last}."
         )
     notes.append(f"Compared: {a} / {b}, only runs under equal conditions.")
     return notes

@@ -131,7 +131,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
         if (row := _speeds(ranks, a, b))
     ]
     if not rows:
-        return Note(["All-reduce: no common rank count."])
+        return Note(["All-reduce: no common measurement."])
     show = wording.gigabytes
     return table(
         "Measured all-reduce (bus bandwidth as nccl-tests defines it)",
@@ -149,7 +149,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
             *ratio("ratio", "ratio")[:2],
         ],
         rows,
-        ["Largest common message size; median over the all-reduces of this size."],
+        ["Largest common message size; median over runs."],
     )
 
 
