@@ -9,6 +9,7 @@ from functools import partial
 from nbkit import statistics
 from nbkit.errors import DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.questions.any_arms import (
     process_starts,
     shared_conditions,
@@ -50,7 +51,7 @@ def report(study: Study) -> Report:
     Raises
     ------
     NotEnoughDataError
-        If no run of an arm has finished, or a run has no such metric.
+        If no run has finished, no run of an arm has the metric, or it is never finite.
     """
     metric, by_arm = study.metric, finished_arms(study)
     assert metric is not None
@@ -63,7 +64,8 @@ def report(study: Study) -> Report:
         for arm, why in without.items()
     ]
     failed += [
-        f"{arm}: not finite in {times} of {times + len(values.get(arm, ()))}"
+        f"{arm}: not finite in {times} of "
+        f"{plural(times + len(values.get(arm, ())), 'run')}"
         for arm, times in diverged.items()
     ]
     base, control = study.control or (study.base, None)
@@ -159,7 +161,10 @@ def _measured(
         if errors:
             without[arm] = [str(error) for error in errors]
     if not measured:
-        message = f"metric {metric.name!r} is not finite in any run. Change the arms."
+        message = (
+            f"metric {metric.name!r} is not finite in any run. Correct the training, "
+            "for example with a lower learning rate."
+        )
         raise NotEnoughDataError(message)
     return measured, without, diverged
 
@@ -316,7 +321,7 @@ def _one_seed(values: Mapping[str, Sequence[float]]) -> str:
     if not same:
         return ""
     return (
-        f" All runs of {', '.join(same)} have the same value. Vary the seed: pass "
+        f" No run-to-run scatter in {', '.join(same)}. Vary the seed: pass "
         "--seed {repeat} to a script that has this option, or use "
         "int(os.environ['STUDY_REPEAT'])."
     )

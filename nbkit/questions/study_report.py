@@ -74,7 +74,8 @@ def report(
     StoreError
         If there is no such study, or the folder cannot be written.
     NotEnoughDataError
-        If no run of the study has finished, or a run has no measured step.
+        If no run of the study or its baseline has finished, or a run has no measured
+        step or no metric.
 
     Examples
     --------
@@ -178,8 +179,9 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     if not doubtful and (disturbed := bottlenecks.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
-            f"Disturbed, {count}: {', '.join(disturbed)}. Medians are valid if fewer "
-            "than half are. To repeat these runs, remove their folders and resume()."
+            f"Disturbed, {count}: {', '.join(disturbed)}. Medians are valid: fewer "
+            "than half of each arm's runs. To repeat these runs, remove their folders "
+            "and resume()."
         )
         report = replace(report, method=[*report.method, sentence])
     if study.waits:

@@ -69,10 +69,10 @@ def plan(parameters: Parameters) -> MachinesPlan:
         if any(machine.runs for machine in loaded):
             errors += _errors_of_names(p, list(machines))
         else:
-            add = "Omit model and precision, or add" if p.model or p.precision else "Add"
+            omit = "Omit model and precision, or add" if p.model or p.precision else ""
             errors += [
                 f"bundles: no training run (model={p.model}, precision={p.precision}) "
-                f"can be compared. {add} other bundles.",
+                f"can be compared. {omit or 'Add'} other bundles.",
                 *notes,
             ]
     except ParameterError as error:
