@@ -3,7 +3,7 @@
 loss_tolerance: float = 0.05  # max loss deviation, relative to the first loss
 image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
 loader: str = "torch"  # image loader: torch, dali or naive
-warmup_steps: int = None  # leading steps not measured (None: 10, CPU 3)
+warmup_steps: int = None  # warm-up steps (None: 10, CPU 3, fewer in a short run)
 cudnn_benchmark: str = "off"  # cuDNN search in all arms: off, exhaustive or a limit
 seed: int = 0  # seed of weights, data order and augmentation
 engine: str = "local"  # launch engine

@@ -231,7 +231,8 @@ def _what(
     """Return how much is measured."""
     arms = len(formats) + bool(p.control)
     control = ", measured twice (A/A control)" if p.control else ""
-    first = f", and {perturbed} runs with perturbed weights" if perturbed else ""
+    runs = plural(perturbed, "run")
+    first = f", and {runs} with perturbed weights" if perturbed else ""
     return (
         f"{arms} arms, n={repeats}, interleaved: {arms * repeats} runs{first}. The "
         f"baseline is {BASELINE.name}, not compiled{control}."
