@@ -198,10 +198,13 @@ def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
     for source in wanted:
         steps = source.images // batch
         if steps <= values["warmup_steps"]:
+            larger = ", a larger replicate" if source.is_ours else ""
+            fewer = f", or warmup_steps={steps - 1}" if steps else ""
             message = (
-                f"{source.name} has {source.images:,} images, {steps} steps of {batch},"
-                f" but {values['warmup_steps']} steps are warm-up. Use a smaller "
-                "batch_size_per_gpu, or a larger replicate."
+                f"{source.name} has {plural(source.images, 'image')}, "
+                f"{plural(steps, 'step')} of {batch} per epoch, but warmup_steps="
+                f"{values['warmup_steps']}. Use a smaller batch_size_per_gpu{larger}"
+                f"{fewer}."
             )
             raise ParameterError(message)
 
@@ -296,5 +299,6 @@ def _what(
     return (
         f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
         f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "
-        f"{count * values['repeats']} runs, each with a {p.cache} cache at its start."
+        f"{plural(count * values['repeats'], 'run')}, each with a {p.cache} cache at "
+        "its start."
     )
