@@ -104,7 +104,8 @@ class MachinesResult:
 
     @property
     def _published(self) -> str:
-        return published_sentence(self.pairs, *self.plan.published)
+        plan = self.plan
+        return published_sentence(self.pairs, *plan.published, plan.published_model)
 
     @property
     def not_finite(self) -> dict[str, str]:

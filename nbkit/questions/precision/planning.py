@@ -154,7 +154,7 @@ def _batch_that_fits(
         if needed.total_bytes + _BESIDE_THE_ESTIMATE_BYTES <= min(memory):
             return batch, [] if batch == usual else [_smaller(batch, min(memory))]
     smallest = _GPU_BATCHES[-1]
-    return smallest, [_smaller(smallest, min(memory))]
+    return smallest, [f"{_smaller(smallest, min(memory))} It may still be too large."]
 
 
 def _smaller(batch: int, memory_bytes: int) -> str:
