@@ -9,7 +9,6 @@ from functools import partial
 from nbkit import statistics
 from nbkit.errors import DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
-from nbkit.plural import plural
 from nbkit.questions.any_arms import (
     process_starts,
     shared_conditions,
@@ -64,8 +63,7 @@ def report(study: Study) -> Report:
         for arm, why in without.items()
     ]
     failed += [
-        f"{arm}: not finite in {times} of "
-        f"{plural(times + len(values.get(arm, ())), 'run')}"
+        f"{arm}: not finite in {times} of {times + len(values.get(arm, ()))}"
         for arm, times in diverged.items()
     ]
     base, control = study.control or (study.base, None)
@@ -161,10 +159,7 @@ def _measured(
         if errors:
             without[arm] = [str(error) for error in errors]
     if not measured:
-        message = (
-            f"metric {metric.name!r} is not finite in any run. Correct the training, "
-            "for example with a lower learning rate."
-        )
+        message = f"metric {metric.name!r} is not finite in any run. Fix the training."
         raise NotEnoughDataError(message)
     return measured, without, diverged
 

@@ -104,8 +104,7 @@ class MachinesResult:
 
     @property
     def _published(self) -> str:
-        plan = self.plan
-        return published_sentence(self.pairs, *plan.published, plan.published_model)
+        return published_sentence(self.pairs, *self.plan.published)
 
     @property
     def not_finite(self) -> dict[str, str]:
@@ -331,15 +330,13 @@ def _software(machine: Machine) -> str:
 
 def _next_step(plan: MachinesPlan) -> str:
     if plan.is_example:
-        bundles = {"bundles": ["one.zip", "other.zip"]}
+        command = papermill_command("machines", {"bundles": ["one.zip", "other.zip"]})
         return (
             "run the same study on two machines, nbkit.export(study, 'one.zip') on one "
-            "and 'other.zip' on the other, and copy both files here: "
-            f"{papermill_command('machines', bundles)}"
+            f"and 'other.zip' on the other, and copy both files here: {command}"
         )
     if not plan.arms:
-        # Not b: it is this machine.
-        kept = ("bundles", "a", "model", "precision", "published")
+        kept = ("bundles", "a", "model", "precision", "published")  # b is this machine
         chosen = {name: value for name in kept if (value := plan.parameters[name])}
         command = papermill_command("machines", {**chosen, "measure": True})
         return f"also measure here: {command}"

@@ -69,10 +69,9 @@ def plan(parameters: Parameters) -> MachinesPlan:
         if any(machine.runs for machine in loaded):
             errors += _errors_of_names(p, list(machines))
         else:
-            omit = "Omit model and precision, or add" if p.model or p.precision else ""
             errors += [
                 f"bundles: no training run (model={p.model}, precision={p.precision}) "
-                f"can be compared. {omit or 'Add'} other bundles.",
+                "can be compared. Use other bundles, another model or precision.",
                 *notes,
             ]
     except ParameterError as error:
@@ -82,11 +81,8 @@ def plan(parameters: Parameters) -> MachinesPlan:
     a, b = _chosen(p, list(machines))
     arms, unrepeated, left_out = _to_measure(p, machines[b if a == HERE else a])
     if p.measure and not arms:
-        omit = ", or omit measure" if len(machines) > 1 else ""
-        message = (
-            f"measure=True: no training run of {b if a == HERE else a} can run here. "
-            f"Use bundles of another machine{omit}."
-        )
+        what = f"measure=True: no training run of {b if a == HERE else a} can run here"
+        message = f"{what}. Use bundles of another machine."
         raise ParameterError("\n".join([message, *left_out]))
     is_example = p.bundles is None
     return MachinesPlan(
@@ -167,8 +163,7 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)} lists {plural(count, 'GPU')}. List two "
-            "different GPUs."
+            f"published={','.join(named)}: {plural(count, 'GPU')}. List two different."
         )
     return errors
 
@@ -291,11 +286,10 @@ def _notes(
         )
     for name, machine in machines.items():
         role = "" if name in (a, b) else " (not compared)"
-        last = "" if machine.last == machine.first else f" to {machine.last}"
+        when = " to ".join(dict.fromkeys([machine.first, machine.last]))
         notes.append(
             f"{name}{role}: {plural(len(machine.runs), 'training run')}, "
-            f"{plural(len(machine.bandwidths), 'all-reduce run')}, started "
-            f"{machine.first}{last}."
+            f"{plural(len(machine.bandwidths), 'all-reduce run')}, started {when}."
         )
     notes.append(f"Compared: {a} / {b}, only runs under equal conditions.")
     return notes

@@ -9,15 +9,8 @@ from typing import Any, NamedTuple
 from nbkit import statistics
 from nbkit.questions.machines.bundles import Machine
 from nbkit.questions.machines.facts import BATCH_NORM
-from nbkit.questions.machines.literature import (
-    UNSTATED,
-    MachinePair,
-)
-from nbkit.questions.machines.ratios import (
-    MachineRun,
-    MatchedArm,
-    Mismatch,
-)
+from nbkit.questions.machines.literature import UNSTATED, MachinePair
+from nbkit.questions.machines.ratios import MachineRun, MatchedArm, Mismatch
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.batch_norms import batch_norm_sentence

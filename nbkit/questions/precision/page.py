@@ -26,10 +26,7 @@ from nbkit.questions.precision.layouts import (
     left_out_sentences,
     like_for_like,
 )
-from nbkit.questions.precision.sentence import (
-    MeasuredArm,
-    computed_sentence,
-)
+from nbkit.questions.precision.sentence import MeasuredArm, computed_sentence
 from nbkit.questions.precision.tables import (
     answers_table,
     bounds_table,

@@ -19,7 +19,6 @@ from statistics import median
 from typing import Any
 
 from nbkit.launch.run import Run
-from nbkit.plural import plural
 from nbkit.reports.columns import Column, table
 from nbkit.reports.parts import Note, Table
 from nbkit.statistics import median_of
@@ -277,8 +276,7 @@ def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
     sentences = [straggler.sentence for straggler in slow[:_MOST_NAMED]]
     more = len(slow) - len(sentences)
     if more:
-        others = plural(more, "more rank")
-        sentences.append(f"At least {STRAGGLES:.0%} slower: {others}.")
+        sentences.append(f"Stragglers not listed: {more}.")
     return sentences
 
 
@@ -289,8 +287,7 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
     """
     several = [run for run in times if len(run.ranks) > 1]
     sentences = straggler_sentences(several) or [
-        f"No stragglers: no rank is {STRAGGLES:.0%} or more slower than the median "
-        "rank."
+        f"No stragglers: no rank is {STRAGGLES:.0%} slower than the median rank."
         if several
         else "Stragglers: no run recorded the step times of several ranks."
     ]

@@ -201,8 +201,7 @@ class ScalingResult:
         """Published scaling results, under different conditions."""
         if not self.published:
             gpu = self._gpu_name or _CONTEXT_GPU
-            what = f"{gpu} with this model and precision"
-            return Note([f"No published scaling results for {what}."])
+            return Note([f"No published scaling results of this model on {gpu}."])
         members = [row for rows in self.published.values() for row in rows]
         sizes = sorted({row.world_size for row in members})
         return Table(
@@ -262,8 +261,7 @@ class ScalingResult:
     def _next_step(self) -> str:
         is_cpu, per_node = self.evidence.is_cpu, self.plan["gpus_per_node"]
         nodes = self.plan["asked"] // per_node
-        of_cpus = ("precision", *SIZES_OF_A_CPU) if is_cpu else ()
-        left_out = {"gpus", "device", *of_cpus}
+        left_out = {"gpus", "device", *(("precision", *SIZES_OF_A_CPU) * is_cpu)}
         chosen = {n: v for n, v in self.plan["chosen"].items() if n not in left_out}
         command = papermill_command("scaling", chosen)
         if is_cpu:

@@ -198,13 +198,11 @@ def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
     for source in wanted:
         steps = source.images // batch
         if steps <= values["warmup_steps"]:
-            larger = ", a larger replicate" if source.is_ours else ""
-            fewer = f", or warmup_steps={steps - 1}" if steps else ""
             message = (
                 f"{source.name} has {plural(source.images, 'image')}, "
                 f"{plural(steps, 'step')} of {batch} per epoch, but warmup_steps="
-                f"{values['warmup_steps']}. Use a smaller batch_size_per_gpu{larger}"
-                f"{fewer}."
+                f"{values['warmup_steps']}. Use a smaller batch_size_per_gpu"
+                f"{', or a larger replicate' * source.is_ours}."
             )
             raise ParameterError(message)
 
@@ -294,8 +292,7 @@ def _what(
     values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
 ) -> str:
     count = len(arms) + bool(p.control)
-    counted = f"{plural(count, 'arm')} of "
-    counted += plural(values["epochs"], "epoch")
+    counted = f"{plural(count, 'arm')} of {plural(values['epochs'], 'epoch')}"
     return (
         f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
         f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "

@@ -28,11 +28,7 @@ from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
 from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
-from nbkit.review.milestones import (
-    RecipeTimes,
-    compare_recipes,
-    time_to_target,
-)
+from nbkit.review.milestones import RecipeTimes, compare_recipes, time_to_target
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
 from nbkit.statistics import quantities as wording
