@@ -50,7 +50,7 @@ def report(study: Study) -> Report:
     Raises
     ------
     NotEnoughDataError
-        If no run of an arm has finished, or a run has no such metric.
+        If no run has finished, no run of an arm has the metric, or it is never finite.
     """
     metric, by_arm = study.metric, finished_arms(study)
     assert metric is not None
@@ -159,7 +159,7 @@ def _measured(
         if errors:
             without[arm] = [str(error) for error in errors]
     if not measured:
-        message = f"metric {metric.name!r} is not finite in any run. Change the arms."
+        message = f"metric {metric.name!r} is not finite in any run. Fix the training."
         raise NotEnoughDataError(message)
     return measured, without, diverged
 
@@ -316,7 +316,7 @@ def _one_seed(values: Mapping[str, Sequence[float]]) -> str:
     if not same:
         return ""
     return (
-        f" All runs of {', '.join(same)} have the same value. Vary the seed: pass "
+        f" No run-to-run scatter in {', '.join(same)}. Vary the seed: pass "
         "--seed {repeat} to a script that has this option, or use "
         "int(os.environ['STUDY_REPEAT'])."
     )

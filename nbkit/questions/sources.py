@@ -26,15 +26,15 @@ REPORTS = {
 """Titles of the reports that nbkit makes reproducible, by their short names."""
 
 _MISSING = (
-    "Missing: GPUs or data of the published figures that this machine does not have "
-    "or report. The notebook uses the available GPUs and data instead."
+    "Missing: GPUs of the published figures that this machine does not have, and other "
+    "requirements, which are not checked. The notebook uses the available GPUs and "
+    "data instead."
 )
 
 
 def rows() -> list[dict[str, str]]:
     """Return every question with its command, and what this machine lacks for it."""
     count = len(visible_gpus("auto"))
-    here = plural(count, "GPU")
     return [
         {
             "notebook": question.name,
@@ -43,7 +43,7 @@ def rows() -> list[dict[str, str]]:
             "command": question.command,
             "missing": "; ".join(
                 [
-                    *[f"{plural(question.gpus, 'GPU')} ({here})"]
+                    *[f"{plural(question.gpus, 'GPU')} (here: {count})"]
                     * (count < question.gpus),
                     *filter(None, [question.needs]),
                 ]

@@ -13,22 +13,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from nbkit.errors import (
-    ConfigError,
-    NbkitError,
-    NotEnoughDataError,
-    RunNotFoundError,
-)
+from nbkit.errors import ConfigError, NbkitError, NotEnoughDataError, RunNotFoundError
 from nbkit.reading import expanded
 from nbkit.reports.arms import apart_sentence, finished_arms
 from nbkit.reports.auditor import findings_of, findings_table
 from nbkit.reports.bottlenecks import ArmBottlenecks
-from nbkit.reports.caveats import (
-    caveats,
-    prepend_caveats,
-    progress_text,
-    without_runs,
-)
+from nbkit.reports.caveats import caveats, prepend_caveats, progress_text, without_runs
 from nbkit.reports.conditions import conditions_line
 from nbkit.reports.finite_arms import all_diverged_report, not_finite
 from nbkit.reports.renderer import Report, SavedReport, first_screen
@@ -74,7 +64,7 @@ def report(
     StoreError
         If there is no such study, or the folder cannot be written.
     NotEnoughDataError
-        If no run of the study has finished, or a run has no measured step.
+        If no run of the baseline has finished, or a run has no measured step or metric.
 
     Examples
     --------
@@ -178,8 +168,8 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     if not doubtful and (disturbed := bottlenecks.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
-            f"Disturbed, {count}: {', '.join(disturbed)}. Medians are valid if fewer "
-            "than half are. To repeat these runs, remove their folders and resume()."
+            f"Disturbed, {count}: {', '.join(disturbed)}. Medians are valid: less than "
+            "half per arm. To repeat these runs, remove their folders and resume()."
         )
         report = replace(report, method=[*report.method, sentence])
     if study.waits:

@@ -202,4 +202,4 @@ def test_metric_report_of_one_seed_says_how_to_vary_it(small):
     answer = make(study).answer
 
     assert answer.startswith("No difference shown: new / base: error 0.5 vs. 0.5")
-    assert "All runs of base, new have the same value. Vary the seed" in answer
+    assert "No run-to-run scatter in base, new. Vary the seed" in answer

@@ -140,7 +140,7 @@ def test_one_nodes_points_do_not_reach_across_nodes():
 
     assert [projection.world_size for projection in outlook.projections] == [4, 8]
     assert [refusal.world_size for refusal in outlook.refusals] == [16, 32]
-    assert "a node has 8" in outlook.refusals[0].reason
+    assert "with 8 per node" in outlook.refusals[0].reason
     assert "Measure 2 and 4 nodes" in outlook.refusals[0].reason
 
 

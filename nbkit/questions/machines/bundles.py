@@ -19,6 +19,7 @@ from nbkit import statistics
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, ParameterError, StoreError
 from nbkit.launch.run import Run, attach
+from nbkit.plural import plural
 from nbkit.questions.machines.facts import (
     conditions,
     identity,
@@ -147,7 +148,7 @@ def read_bundles(
         try:
             return _machines(list(reading.runs.values())), reading.notes
         except _UNREADABLE as error:
-            message = f"bundles: {_not_nbkits(', '.join(entries), error)}"
+            message = f"bundles: {_not_nbkits(' or '.join(entries), error)}"
             raise ParameterError(message) from error
 
 
@@ -164,8 +165,8 @@ def _machines(runs: Sequence[Run]) -> list[Machine]:
 
 def _not_nbkits(entry: str, error: BaseException) -> str:
     return (
-        f"{entry} contains an invalid record ({type(error).__name__}: {error}). Copy "
-        "the bundle again."
+        f"{entry} contains an invalid record ({type(error).__name__}: {error}). Export "
+        "it again, or omit it."
     )
 
 
@@ -241,8 +242,8 @@ def _read(entry: str, store: Path, reading: _Reading) -> None:
         for run in (run for runs in study.runs_by_arm().values() for run in runs):
             reading.add(run, entry)
         if study.missing:
-            count = len(study.missing)
-            reading.notes.append(f"Study {entry} is incomplete: {count} missing.")
+            missing = plural(len(study.missing), "run")
+            reading.notes.append(f"Study {entry} is incomplete: {missing} missing.")
         return
     reading.add(attach(entry), "the store")
 
@@ -289,7 +290,7 @@ def _allreduce_run(run: Run) -> AllReduceRun:
     shared = " sharing a device" if run.summary.oversubscribed else ""
     backend = run.worker.get("backend") or "unknown backend"
     return AllReduceRun(
-        f"{run.config.world_size} ranks{across}{shared}, {backend}",
+        f"{plural(run.config.world_size, 'rank')}{across}{shared}, {backend}",
         {row.message_bytes: row.bus_bandwidth_bytes_per_second for row in rows},
     )
 

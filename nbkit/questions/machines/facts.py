@@ -157,7 +157,7 @@ def _nvlink(gpu: Mapping[str, Any]) -> str | None:
     if links is None:
         return None
     version, speed = gpu.get("nvlink_version"), gpu.get("nvlink_megabytes_per_second")
-    text = f"{links} links"
+    text = plural(links, "link")
     if version is not None:
         text += f", version {version}"
     return text if speed is None else f"{text}, {speed / 1e3:.1f} GB/s each way"

@@ -123,7 +123,7 @@ def _importance(pair: MachinePair) -> tuple[bool, int, str, int, str]:
 def published_sentence(pairs: Sequence[MachinePair], a_gpu: str, b_gpu: str) -> str:
     """Return a sentence with comparable published results of two GPUs."""
     if not pairs:
-        return f"Published: no comparable results for {a_gpu} and {b_gpu}."
+        return f"Published: no comparable results of this model on {a_gpu} and {b_gpu}."
     parts = []
     for precision in dict.fromkeys(pair.a.precision for pair in pairs):
         group = [pair for pair in pairs if pair.a.precision == precision]

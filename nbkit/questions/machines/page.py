@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import secrets
-import shlex
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -71,7 +70,7 @@ class MachinesResult:
 
     @property
     def left_out(self) -> list[Mismatch]:
-        """Conditions that only one machine ran, which are not compared."""
+        """Conditions that are not compared: of one machine only, or with NaN or Inf."""
         return self._compared[1]
 
     @cached_property
@@ -85,7 +84,7 @@ class MachinesResult:
 
     @cached_property
     def measured_answer(self) -> str:
-        """Results of the runs, one sentence per arm."""
+        """Ratios of all arms that both machines ran, in one sentence."""
         floors = {
             arm.conditions: [
                 (machine.name, floor)
@@ -99,7 +98,7 @@ class MachinesResult:
 
     @property
     def answer(self) -> str:
-        """What was measured first, then published results."""
+        """The measured ratios, then published ones."""
         first = no_verdict_sentence(self.not_finite)
         return f"{first} {self.measured_answer} {self._published}".lstrip()
 
@@ -330,13 +329,15 @@ def _software(machine: Machine) -> str:
 
 
 def _next_step(plan: MachinesPlan) -> str:
-    command = papermill_command("machines", {})
     if plan.is_example:
+        command = papermill_command("machines", {"bundles": ["one.zip", "other.zip"]})
         return (
-            "run the same study on two machines, nbkit.export(study, 'one.zip') on "
-            f"each, and copy both files here: {command} -p bundles one.zip,other.zip"
+            "run the same study on two machines, nbkit.export(study, 'one.zip') on one "
+            f"and 'other.zip' on the other, and copy both files here: {command}"
         )
     if not plan.arms:
-        bundles = shlex.quote(",".join(plan.parameters["bundles"]))
-        return f"also measure here: {command} -p bundles {bundles} -p measure true"
-    return "to compare on another machine, call nbkit.export on the study."
+        kept = ("bundles", "a", "model", "precision", "published")  # b is this machine
+        chosen = {name: value for name in kept if (value := plan.parameters[name])}
+        command = papermill_command("machines", {**chosen, "measure": True})
+        return f"also measure here: {command}"
+    return "to compare on another machine, export the study with nbkit.export."

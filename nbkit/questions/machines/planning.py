@@ -69,10 +69,11 @@ def plan(parameters: Parameters) -> MachinesPlan:
         if any(machine.runs for machine in loaded):
             errors += _errors_of_names(p, list(machines))
         else:
-            errors.append(
-                f"bundles: no training run (model={p.model}, precision={p.precision}). "
-                "Omit model and precision, or add other bundles."
-            )
+            errors += [
+                f"bundles: no training run (model={p.model}, precision={p.precision}) "
+                "can be compared. Use other bundles, another model or precision.",
+                *notes,
+            ]
     except ParameterError as error:
         errors.append(str(error))
     if errors:
@@ -81,8 +82,8 @@ def plan(parameters: Parameters) -> MachinesPlan:
     arms, unrepeated, left_out = _to_measure(p, machines[b if a == HERE else a])
     if p.measure and not arms:
         what = f"measure=True: no training run of {b if a == HERE else a} can run here"
-        remedy = "omit measure, or use another machine."
-        raise ParameterError("\n".join([f"{what}; {remedy}", *left_out]))
+        message = f"{what}. Use bundles of another machine."
+        raise ParameterError("\n".join([message, *left_out]))
     is_example = p.bundles is None
     return MachinesPlan(
         machines=machines,
@@ -162,7 +163,7 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)} lists {plural(count, 'GPU')}. List two."
+            f"published={','.join(named)}: {plural(count, 'GPU')}. List two different."
         )
     return errors
 
@@ -216,7 +217,7 @@ def _to_measure(
         name = (
             f"{config.model}, {config.precision}, {config.memory_format}"
             if is_train
-            else f"all-reduce, {config.world_size} ranks"
+            else f"all-reduce, {plural(config.world_size, 'rank')}"
         )
         target = arms if is_train else unrepeated
         if name in target:
@@ -281,14 +282,14 @@ def _notes(
     if is_example:
         notes.append(
             "No bundles given. The two examples of nbkit are used: a virtual machine "
-            "with 2 CPUs, and with 1 of them, without a GPU."
+            "without a GPU, with 2 CPUs and restricted to 1."
         )
     for name, machine in machines.items():
         role = "" if name in (a, b) else " (not compared)"
+        when = " to ".join(dict.fromkeys([machine.first, machine.last]))
         notes.append(
             f"{name}{role}: {plural(len(machine.runs), 'training run')}, "
-            f"{plural(len(machine.bandwidths), 'all-reduce run')}, started "
-            f"{machine.first} to {machine.last}."
+            f"{plural(len(machine.bandwidths), 'all-reduce run')}, started {when}."
         )
     notes.append(f"Compared: {a} / {b}, only runs under equal conditions.")
     return notes

@@ -202,9 +202,11 @@ def measured_sentence(
     """Return one sentence per arm, or that no runs are comparable."""
     if not matched:
         causes = dict.fromkeys(mismatch.condition for mismatch in left_out)
+        if FINITE in causes:
+            return f"No comparison: all common arms of {a_name} and {b_name} diverged."
         why = f"differing: {', '.join(causes)}"
         if not causes or _ANY_RUN in causes:
-            why = "one machine has no such run"
+            why = "not both have training runs"
         return f"No comparison: no run of {a_name} matches one of {b_name} ({why})."
     ratios = "; ".join(
         f"{_ratio_text(arm.ratio, (floors or {}).get(arm.conditions, ()))} ({arm.name})"

@@ -9,15 +9,8 @@ from typing import Any, NamedTuple
 from nbkit import statistics
 from nbkit.questions.machines.bundles import Machine
 from nbkit.questions.machines.facts import BATCH_NORM
-from nbkit.questions.machines.literature import (
-    UNSTATED,
-    MachinePair,
-)
-from nbkit.questions.machines.ratios import (
-    MachineRun,
-    MatchedArm,
-    Mismatch,
-)
+from nbkit.questions.machines.literature import UNSTATED, MachinePair
+from nbkit.questions.machines.ratios import MachineRun, MatchedArm, Mismatch
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.batch_norms import batch_norm_sentence
@@ -131,7 +124,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
         if (row := _speeds(ranks, a, b))
     ]
     if not rows:
-        return Note(["All-reduce: no common rank count."])
+        return Note(["All-reduce: no common measurement."])
     show = wording.gigabytes
     return table(
         "Measured all-reduce (bus bandwidth as nccl-tests defines it)",
@@ -149,7 +142,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
             *ratio("ratio", "ratio")[:2],
         ],
         rows,
-        ["Largest common message size; median over the all-reduces of this size."],
+        ["Largest common message size; median over runs."],
     )
 
 

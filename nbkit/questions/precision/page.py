@@ -26,10 +26,7 @@ from nbkit.questions.precision.layouts import (
     left_out_sentences,
     like_for_like,
 )
-from nbkit.questions.precision.sentence import (
-    MeasuredArm,
-    computed_sentence,
-)
+from nbkit.questions.precision.sentence import MeasuredArm, computed_sentence
 from nbkit.questions.precision.tables import (
     answers_table,
     bounds_table,
@@ -180,7 +177,7 @@ class PrecisionResult:
 
     @property
     def layout(self) -> Table | Note:
-        """Layout effect on a 16-bit format here, or why it is unknown."""
+        """Layout effect on each precision, or why it is unknown."""
         left_out = left_out_sentences(
             self._rates,
             self.format(self.arms.baseline),
@@ -189,7 +186,8 @@ class PrecisionResult:
         )
         if not self.layouts:
             unmeasured = (
-                "No precision was measured in both layouts. Omit memory_format."
+                "No precision was measured in both layouts. Use "
+                "memory_format=channels_last,channels_first."
             )
             return Note(left_out or [unmeasured])
         return layout_table(self.layouts, [*left_out, *held_together(self.verdicts)])
@@ -233,7 +231,7 @@ class PrecisionResult:
 
     @property
     def answer(self) -> str:
-        """One sentence, computed from the data."""
+        """The fastest arm with loss parity, and faster arms that were excluded."""
         return computed_sentence(
             self.measured,
             self.arms.baseline,

@@ -18,12 +18,7 @@ from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.study_plan import Plan, below_one, images_in_words, smoke_test
-from nbkit.studies.devices import (
-    Devices,
-    described_gpus,
-    find_devices,
-    formats_of,
-)
+from nbkit.studies.devices import Devices, described_gpus, find_devices, formats_of
 from nbkit.studies.parameters import Parameters
 
 BASELINE = Format("fp32", "channels_last")
@@ -154,7 +149,7 @@ def _batch_that_fits(
         if needed.total_bytes + _BESIDE_THE_ESTIMATE_BYTES <= min(memory):
             return batch, [] if batch == usual else [_smaller(batch, min(memory))]
     smallest = _GPU_BATCHES[-1]
-    return smallest, [_smaller(smallest, min(memory))]
+    return smallest, [f"{_smaller(smallest, min(memory))} It may still be too large."]
 
 
 def _smaller(batch: int, memory_bytes: int) -> str:
@@ -231,7 +226,7 @@ def _what(
     """Return how much is measured."""
     arms = len(formats) + bool(p.control)
     control = ", measured twice (A/A control)" if p.control else ""
-    first = f", and {perturbed} runs with perturbed weights" if perturbed else ""
+    first = f", and {plural(perturbed, 'run')} with perturbed weights" * bool(perturbed)
     return (
         f"{arms} arms, n={repeats}, interleaved: {arms * repeats} runs{first}. The "
         f"baseline is {BASELINE.name}, not compiled{control}."

@@ -92,9 +92,9 @@ def answers_table(
             "All runs use the same initial weights and image order. Differences are "
             "the largest of all repeats, relative to the baseline's initial loss.",
             f"Limit: {tolerance * 100:g}%, or twice the effect of perturbing the "
-            "baseline's weights by the rounding of the format.",
+            "baseline's weights by the rounding of the format, if larger (up to 25%).",
             f"A baseline whose runs differ by over {tolerance * 100:g}% is suspect.",
-            "Gradients are finite if the final weights are finite. In fp16, steps "
+            "Gradients count as finite if the final weights are finite. In fp16, steps "
             "with non-finite gradients are skipped, usually a few at the start.",
         ],
     )

@@ -276,7 +276,7 @@ def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
     sentences = [straggler.sentence for straggler in slow[:_MOST_NAMED]]
     more = len(slow) - len(sentences)
     if more:
-        sentences.append(f"{more} more ranks are at least {STRAGGLES:.0%} slower.")
+        sentences.append(f"Stragglers not listed: {more}.")
     return sentences
 
 
@@ -289,7 +289,7 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
     sentences = straggler_sentences(several) or [
         f"No stragglers: no rank is {STRAGGLES:.0%} slower than the median rank."
         if several
-        else "A single rank has no stragglers."
+        else "Stragglers: no run recorded the step times of several ranks."
     ]
     rows = node_table(several)
     if not rows:

@@ -200,7 +200,8 @@ class ScalingResult:
     def context(self) -> Table | Note:
         """Published scaling results, under different conditions."""
         if not self.published:
-            return Note([f"No published scaling results for {self._gpu_name}."])
+            gpu = self._gpu_name or _CONTEXT_GPU
+            return Note([f"No published scaling results of this model on {gpu}."])
         members = [row for rows in self.published.values() for row in rows]
         sizes = sorted({row.world_size for row in members})
         return Table(
@@ -260,7 +261,7 @@ class ScalingResult:
     def _next_step(self) -> str:
         is_cpu, per_node = self.evidence.is_cpu, self.plan["gpus_per_node"]
         nodes = self.plan["asked"] // per_node
-        left_out = {"gpus", "precision", "device", *(SIZES_OF_A_CPU if is_cpu else ())}
+        left_out = {"gpus", "device", *(("precision", *SIZES_OF_A_CPU) * is_cpu)}
         chosen = {n: v for n, v in self.plan["chosen"].items() if n not in left_out}
         command = papermill_command("scaling", chosen)
         if is_cpu:
@@ -271,6 +272,8 @@ class ScalingResult:
         if nodes == 2:
             further = papermill_command("scaling", {**chosen, "nnodes": 4})
             return f"on 4 nodes, for a larger projection: {further} -p gpus {per_node}"
+        if "precision" in chosen:
+            return ""  # the same with enough repeats
         return f"{command} -p gpus {per_node} -p precision fp32,fp16"
 
 

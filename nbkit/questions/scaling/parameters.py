@@ -1,6 +1,6 @@
 """Parameters that the cell of the scaling notebook leaves out."""
 
-loader: str = "torch"  # image loader: torch, dali or naive
+loader: str = "torch"  # image loader: torch, dali, tfrecord or naive
 image_size: int = None  # side of the square image in pixels (None: 224, CPU 32)
 memory_format: str = "channels_last"  # or channels_first
 warmup_steps: int = None  # warm-up steps (None: 10, CPU 2, fewer in a short run)

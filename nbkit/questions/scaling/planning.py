@@ -56,7 +56,7 @@ def plan(parameters: Parameters) -> Plan:
     Raises
     ------
     ConfigError
-        If parameters are invalid; the error lists all of them.
+        If a parameter is invalid.
     DeviceError
         If devices are missing and ``strict_gpus`` is set, or are in use.
     """
@@ -134,7 +134,7 @@ def _require_gpus(devices: Devices, gpus: int) -> None:
             f"gpus={gpus} with strict_gpus=True exceeds the available "
             f"{plural(available, 'GPU')}. "
             f"Use {f'gpus={available}' if available else 'a machine with GPUs'}, or "
-            "strict_gpus=False to measure fewer."
+            f"strict_gpus=False to measure {'fewer' if available else 'on CPUs'}."
         )
         raise DeviceError(message)
 

@@ -191,15 +191,15 @@ def _no_projection_to(
     largest = max(point.world_size for point in points)
     if target < largest:
         return (
-            f"No projection to {target} GPUs: {largest} were measured. Also measure "
-            f"{target}."
+            f"No projection to {target} GPUs: fewer than the largest measured size "
+            f"({largest}). Also measure {target}."
         )
     across = sum(point.nnodes > 1 for point in points)
     if target > gpus_per_node and across < _FEWEST_ACROSS:
         multi_node = "only one multi-node size" if across else "no multi-node size"
         return (
-            f"No projection to {target} GPUs: a node has {gpus_per_node}, but "
-            f"{multi_node} was measured. Measure 2 and 4 nodes."
+            f"No projection to {target} GPUs: with {gpus_per_node} per node, they span "
+            f"nodes, but {multi_node} was measured. Measure 2 and 4 nodes."
         )
     if target > _FURTHEST * largest:
         return (

@@ -175,7 +175,7 @@ class StorageResult:
 
     @property
     def answer(self) -> str:
-        """One sentence, computed from the data."""
+        """Utilization or throughput of the best arm, and the bottleneck."""
         usable = usable_arms([row.arm for row in self.rows], self.evidence.lost)
         rows = [row for row in self.rows if row.arm in usable]
         busy = [(row.first_utilization, row) for row in rows if row.first_utilization]
@@ -187,7 +187,7 @@ class StorageResult:
             return self._loader_answer(*max(loaded, key=lambda pair: pair[0].median))
         if self.evidence.lost:
             return NOTHING_COMPARED
-        return "No result: no epoch has steps after the warm-up."
+        return "No result: first epochs have no steps after the warm-up."
 
     def _test_name(self, row: EpochRow) -> str:
         """Return `` (cache test)`` where a row's data are too small for another."""

@@ -199,9 +199,10 @@ def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
         steps = source.images // batch
         if steps <= values["warmup_steps"]:
             message = (
-                f"{source.name} has {source.images:,} images, {steps} steps of {batch},"
-                f" but {values['warmup_steps']} steps are warm-up. Use a smaller "
-                "batch_size_per_gpu, or a larger replicate."
+                f"{source.name} has {plural(source.images, 'image')}, "
+                f"{plural(steps, 'step')} of {batch} per epoch, but warmup_steps="
+                f"{values['warmup_steps']}. Use a smaller batch_size_per_gpu"
+                f"{', or a larger replicate' * source.is_ours}."
             )
             raise ParameterError(message)
 
@@ -291,10 +292,10 @@ def _what(
     values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
 ) -> str:
     count = len(arms) + bool(p.control)
-    counted = f"{plural(count, 'arm')} of "
-    counted += plural(values["epochs"], "epoch")
+    counted = f"{plural(count, 'arm')} of {plural(values['epochs'], 'epoch')}"
     return (
         f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
         f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "
-        f"{count * values['repeats']} runs, each with a {p.cache} cache at its start."
+        f"{plural(count * values['repeats'], 'run')}, each with a {p.cache} cache at "
+        "its start."
     )

@@ -140,8 +140,8 @@ def prepare(plan: StoragePlan) -> StoragePlan:
     reads = read(plan)
     fewest = min(len(speed.readings) for _, speed in reads.found)
     few = (
-        f"Reads: {fewest} of {plan.read_repeats} repeats where no more fit into "
-        f"{plan.preparation_seconds:.0f} s, a fifth of the time limit."
+        f"Reads: as few as {fewest} of {plan.read_repeats} repeats, limited to "
+        f"{plan.preparation_seconds:.0f} s (a fifth of the time limit)."
     )
     notes = (*plan.notes, *([few] if fewest < plan.read_repeats else []))
     return replace(plan, notes=notes, prepared={**plan.prepared, **reads.facts})

@@ -28,11 +28,7 @@ from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
 from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
-from nbkit.review.milestones import (
-    RecipeTimes,
-    compare_recipes,
-    time_to_target,
-)
+from nbkit.review.milestones import RecipeTimes, compare_recipes, time_to_target
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
 from nbkit.statistics import quantities as wording
@@ -123,7 +119,7 @@ class TimeToAccuracyResult:
 
     @property
     def answer(self) -> str:
-        """Two sentences at most, computed from the data."""
+        """Time of each recipe to the target, and the ratios of the times."""
         lost = {
             recipe.recipe: recipe.nonfinite
             for recipe in self.recipes
@@ -210,7 +206,8 @@ class TimeToAccuracyResult:
         times, most = recipe.times, self.configs[recipe.recipe].epochs
         if not times.reached:
             seeds = plural(times.n, "seed")
-            return f"{recipe.recipe} missed it with {seeds} in {most} epochs"
+            epochs = plural(most or 0, "epoch")
+            return f"{recipe.recipe} missed it with {seeds} in {epochs}"
         reached = f"{times.reached} of {plural(times.n, 'seed')} reached it"
         if times.median is None:
             fastest = wording.duration(times.fastest)
@@ -219,11 +216,10 @@ class TimeToAccuracyResult:
         if times.q25 is not None and times.q75 is not None and times.n > 1:
             ends = wording.duration(times.q25), wording.duration(times.q75)
             spread += f", quartiles {ends[0]} to {ends[1]}"
-        epochs = (
-            "" if recipe.epochs.median is None else f", {recipe.epochs.median:g} epochs"
-        )
+        if (count := recipe.epochs.median) is not None:
+            spread += f", {count:g} epoch{'s' * (count != 1)}"
         median = wording.duration(times.median)
-        return f"{recipe.recipe} {median} (median, {spread}{epochs})"
+        return f"{recipe.recipe} {median} (median, {spread})"
 
 
 def result(study: Study) -> TimeToAccuracyResult | BaselineLost:

@@ -115,7 +115,7 @@ def _check_numbers(p: Parameters) -> None:
         lines.append(f"estimate_steps={p.estimate_steps} is below 0. Use 0 or more.")
     if p.recipes is not None and not p.recipes:
         lines.append(
-            "recipes is empty. Use a training recipe, or omit it to use sgd and lars."
+            "recipes is empty. Name one or more, or omit recipes for sgd and lars."
         )
     if p.price_per_hour is not None and p.price_per_hour <= 0:
         lines.append(
@@ -219,9 +219,9 @@ def _what(arms: Mapping[str, ExperimentConfig], repeats: int, seed: int) -> str:
     seeds = f"seed {seed}" if repeats == 1 else f"seeds {seed} to {seed + repeats - 1}"
     return (
         f"{config.model} at {config.image_size} pixels on {config.data}, to {target} "
-        f"top-1 with {', '.join(arms)}; {seeds} per recipe, {len(arms) * repeats} "
-        "trainings in all, interleaved. A training stops at the target accuracy or "
-        "after its last epoch."
+        f"top-1 with {', '.join(arms)}; {seeds} per recipe, "
+        f"{plural(len(arms) * repeats, 'training')} in all, interleaved. A training "
+        "stops at the target accuracy or after its last epoch."
     )
 
 
@@ -247,8 +247,9 @@ def _recipe_notes(
         ]
         changes = f" Changed: {', '.join(changed)}." if changed else ""
         yield (
-            f"{name}: {recipe.title}; {rate}; up to {config.epochs} epochs, "
-            f"{_evaluated(config)}. {recipe.note[:1].upper()}{recipe.note[1:]}."
+            f"{name}: {recipe.title}; {rate}; up to "
+            f"{plural(config.epochs or 0, 'epoch')}, {_evaluated(config)}. "
+            f"{recipe.note[:1].upper()}{recipe.note[1:]}."
             f"{changes}"
         )
 
