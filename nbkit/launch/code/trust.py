@@ -142,7 +142,7 @@ def _permit(
         if host is None:
             message += (
                 " If you own it and no other user changed it, run `chmod -R go-w "
-                f"{paths.root}`. Otherwise, ask the owner to continue the run."
+                f"{paths.root}`. Otherwise, ask the owner to execute it."
             )
         raise RunError(message)
     return Permit(paths.root)
