@@ -89,7 +89,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
     try:
         run = _finished(config, deadline)
     except TimeoutError as error:
-        return CheckResult(_WHAT, "warning", str(error), "allow more time: --limit 300")
+        return CheckResult(_WHAT, "warning", str(error), "allow more time with --limit")
     if run.cause is None:
         timing = allreduce_timing(run.metrics("allreduce")[0])
         gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9

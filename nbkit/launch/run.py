@@ -85,8 +85,8 @@ class Run(StoredRun):
                 queue = self.queue
                 why = f" ({queue['reason']})" if queue else ""
                 message = (
-                    f"run {self.run_id} is still {state}{why} after {waited:.0f} s "
-                    f"(timeout {timeout_seconds:.0f} s). Call wait() or stop()."
+                    f"run {self.run_id} is still {state}{why} after {waited:.1f} s "
+                    f"(timeout {timeout_seconds:g} s). Call wait() or stop()."
                 )
                 raise TimeoutError(visible(message))
             time.sleep(_POLL_SECONDS)

@@ -133,7 +133,7 @@ def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):
     assert factor not in study.paths.study.read_text()
     finished = study.runs_by_arm()["base"][0]
     for again in (study.resume, lambda: nbkit.reproduce(finished)):
-        with pytest.raises(RunError, match=f"was removed. Run `{command}"):
+        with pytest.raises(RunError, match=f"was removed. `{command}"):
             again()
     assert run("--repeats", "2", "--json", factor=factor) == 130
     assert f"`{command}" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_request_devices(gpus, fields, names, request_on):
     ("gpus", "fields", "words"),
     [
         ((A, B), {"gpus": 3}, "gpus=3 exceeds the 2 visible GPUs. Use gpus=2"),
-        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU. Use one of"),
+        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU. Visible: 0"),
         ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "lists a GPU twice"),
         (
             (A, LOST_B),

@@ -129,8 +129,8 @@ def refuse_without_copy(description: Mapping[str, Any]) -> None:
     copy = description.get("copy")
     if copy and not Path(copy["folder"]).is_dir():
         message = (
-            f"{copy['folder']}, a copy of the repository, was removed. Run "
-            f"`{copy['command']}` to recreate it."
+            f"{copy['folder']}, a copy of the repository, was removed. "
+            f"`{copy['command']}` recreates it and completes the study."
         )
         raise RunError(message)
 

@@ -298,7 +298,7 @@ def _named(name: int | str, gpus: Sequence[Candidate], broken: str) -> Candidate
         if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
     labels = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
-    message = f"devices: {name!r} is not a visible GPU. Use one of {labels}"
+    message = f"devices: {name!r} is not a visible GPU. Visible: {labels}"
     message += f"; {broken}." if broken else "."
     raise DeviceError(message)
 
