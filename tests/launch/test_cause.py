@@ -259,7 +259,7 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             1,
             "rank 1 is waiting for data, step 5; rank 0 is in a collective operat",
         ),
-        ([(3, COLLECTIVE)] * 4, False, 0, "all are in a collective operation, step 3"),
+        ([(3, COLLECTIVE)] * 4, False, 0, "each is in a collective operation, step 3"),
         ([(7, COMPUTE), (5, COMPUTE)], False, 1, "rank 1 is computing, step 5"),
         ([(7, COLLECTIVE, 5), (7, DATA, 6)], True, 1, "waiting for data"),
         # Hosts that wait for their GPUs: those say who is behind.

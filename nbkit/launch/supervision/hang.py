@@ -45,7 +45,7 @@ def hang_cause(
     behind = [rank for rank, place in enumerate(places) if place == last]
     where = f"{_WHAT[last[1]]}, step {last[0]}"
     if len(behind) == len(beats):
-        message = f"no rank made progress for {timeout_seconds:.0f} s; all are {where}"
+        message = f"no rank made progress for {timeout_seconds:.0f} s; each is {where}"
     else:
         other = next(rank for rank, place in enumerate(places) if place != last)
         step, phase = places[other]
