@@ -12,11 +12,12 @@
     │   ├── RunFailedError                  carries the run's cause
     │   ├── NonFiniteError                  NaN or Inf where the run forbids it
     │   └── RunStoppedError                 a run was stopped before it finished
-    ├── StoreError (OSError)                the run folder cannot be read or written
+    ├── StoreError (OSError)                a file or folder cannot be read or written
     ├── PageCacheError                      a cold measurement would read from memory
     ├── TelemetryError
     │   └── NvmlUnavailableError            carries the reason
     └── NotEnoughDataError (ValueError)     a statistic needs more observations
+        └── DivergedError                   the metric of a run is NaN or infinite
 
 A message has three parts: the value, the limit, and what to do now.
 """
@@ -95,7 +96,7 @@ class RunStoppedError(RunError):
 
 
 class StoreError(NbkitError, OSError):
-    """The run folder cannot be read or written."""
+    """A file or folder, such as a run's, cannot be read or written."""
 
 
 class PageCacheError(NbkitError):
@@ -114,7 +115,7 @@ class NvmlUnavailableError(TelemetryError):
     message
         What failed and what to do about it.
     reason
-        One word for programs, such as ``"no library"`` or ``"driver not loaded"``.
+        Short reason for programs, such as ``"no library"`` or ``"driver not loaded"``.
     """
 
     def __init__(self, message: str, reason: str = "unknown") -> None:

@@ -40,7 +40,7 @@ def not_installed() -> str:
     remedy = f"pip install -e {source}" if is_checkout else REINSTALL
     return (
         f"nbkit is on the import path ({source}), but not installed, so its models, "
-        f"loaders and engines are not registered: {remedy}."
+        f"loaders and engines are not registered. Run {remedy}."
     )
 
 

@@ -53,7 +53,7 @@ _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_DROP = "Remove its folder if the run is not needed"
+_DROP = "Remove its folder if it belongs to a run or study that is not needed"
 
 
 def expanded(path: str | os.PathLike[str], name: str) -> Path:
@@ -63,8 +63,8 @@ def expanded(path: str | os.PathLike[str], name: str) -> Path:
     except RuntimeError as error:
         user, shown = Path(path).parts[0], str(path)
         message = (
-            f"{name}={shown!r}: user {user} has no home folder here. Use an absolute "
-            "path."
+            f"{name}={shown!r}: home folder {user} is unknown on this host. Use an "
+            "absolute path."
         )
         raise ConfigError(message) from error
 
@@ -254,7 +254,7 @@ def _inside(root: str, name: str) -> int:
 
 def _unreadable(path: str, error: OSError) -> StoreError:
     why = error.strerror or str(error)
-    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+    if error.errno in (errno.ELOOP, errno.ENOTDIR) and _OWN.search(path):
         why = "the path contains a link"
     denied = error.errno in (errno.EACCES, errno.EPERM)
     remedy = "Ask its owner for permission to read it" if denied else _DROP

@@ -62,7 +62,7 @@ def resolve(kind: Kind, name: str) -> Any:
     if not found:
         message = (
             f"{kind[:-1]}={name!r} is not registered. Known {kind}: "
-            f"{', '.join(names(kind))}.{suggest(name, names(kind))}"
+            f"{', '.join(names(kind)) or 'none'}.{suggest(name, names(kind))}"
         )
         raise ConfigError(message)
     # Two packages may well mean the same thing by a name.
@@ -105,11 +105,9 @@ def _loaded(kind: Kind, entry: EntryPoint) -> Any:
 def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
     """Raise if something cannot be called as nbkit does, before it is."""
     lacking = [n for n in _METHODS.get(kind, ()) if not callable(getattr(loaded, n, 0))]
-    why = f"it is a {type(loaded).__name__} without {', '.join(lacking)}"
+    problem = f"lacks {', '.join(lacking)}" if lacking else ""
     if kind == "questions" and not lacking and loaded.name != entry.name:
-        why = f"its module is named {loaded.name!r}, not {entry.name!r}"
-        lacking = ["name"]
-    call = ", ".join(_METHODS.get(kind, ()))
+        problem = f"has name={loaded.name!r}"
     if kind in _CALLS and not lacking:
         positional, named = _CALLS[kind]
         call = f"{entry.name}({', '.join([*positional, *(f'{n}=...' for n in named)])})"
@@ -118,14 +116,13 @@ def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
         except ValueError:
             return  # written in C: only calling it tells
         except TypeError as error:
-            why = str(error) if callable(loaded) else f"it is a {type(loaded).__name__}"
-        else:
-            return
-    elif not lacking:
+            why = str(error) if callable(loaded) else "it is not callable"
+            problem = f"cannot be called as {call}: {why}"
+    if not problem:
         return
     message = (
-        f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be called as "
-        f"{call}: {why}. Change it as described in CONTRIBUTING.md."
+        f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, {problem}. Change it "
+        "as described in CONTRIBUTING.md."
     )
     raise ConfigError(message)
 

@@ -80,7 +80,7 @@ monitor_interval, log_line_prefix_template
         message = f"mixed_precision={mixed_precision!r} is not supported. Use {known}."
         raise ConfigError(message)
     if num_processes is not None and num_processes < 1:
-        message = f"num_processes={num_processes} is below 1. Use None (all GPUs)."
+        message = f"num_processes={num_processes} is below 1. Use 1 or more, or None."
         raise ConfigError(message)
     gpus = whole_gpus(visible_gpus("auto"))
     environment = {"ACCELERATE_MIXED_PRECISION": precision}

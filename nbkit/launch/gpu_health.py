@@ -89,7 +89,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
     try:
         run = _finished(config, deadline)
     except TimeoutError as error:
-        return CheckResult(_WHAT, "warning", str(error), "allow more time: --limit 300")
+        return CheckResult(_WHAT, "warning", str(error), "allow more time with --limit")
     if run.cause is None:
         timing = allreduce_timing(run.metrics("allreduce")[0])
         gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9
@@ -115,7 +115,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
         )
     else:
         log = cause["log"] or store
-        remedy = f"also fails with NCCL_P2P_DISABLE=1: see {log}, and run "
+        remedy = f"{_NO_P2P}={os.environ[_NO_P2P]} does not help: see {log}, and run "
         remedy += "NCCL_DEBUG=INFO nbkit doctor --gpus"
     return CheckResult(_WHAT, "failure", found, remedy)
 

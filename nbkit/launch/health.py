@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from nbkit.errors import DeviceError
 from nbkit.health import CheckResult, check, tell
-from nbkit.launch.devices.pool_folder import POOL_VARIABLE, allocating, pool_folder
+from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from nbkit.launch.local import refuse_network_pool
 from nbkit.launch.rendezvous import loopback_problem
 from nbkit.launch.slurm.partitions import Partition, partitions
@@ -40,8 +40,8 @@ def _pool() -> CheckResult:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        remedy = f"runs queue for devices there; set {POOL_VARIABLE} to another folder"
-        return CheckResult("Device pool", "failure", str(error), remedy)
+        found, _, remedy = str(error).partition(". ")
+        return CheckResult("Device pool", "failure", found, remedy)
     return CheckResult("Device pool", "ok", f"{pool}, for all users")
 
 
@@ -56,7 +56,7 @@ def _slurm() -> Iterator[CheckResult]:
         listed = partitions()
         ask_slurm("squeue", "--noheader", "--me", limit_seconds=_LIMIT_SECONDS)
     except SlurmSilentError as error:
-        found = f"installed, but does not respond: {error}"
+        found = f"installed, but cannot be queried: {error}"
         remedy = "run sinfo, or ask the administrator; other engines are not affected"
         yield CheckResult("Slurm", "warning", found, remedy)
         return

@@ -143,7 +143,7 @@ def detach(
     if shell.returncode:
         printed = shell.stderr.decode(errors="replace").strip()
         if "Resource temporarily" not in printed and "fork" not in printed:
-            message = f"the supervisor cannot be started; /bin/sh printed: {printed}"
+            message = f"the supervisor cannot be started (sh: {printed or 'no output'})"
             raise LaunchError(message)
         raise BlockingIOError(errno.EAGAIN, printed)
     try:

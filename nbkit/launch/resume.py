@@ -132,7 +132,7 @@ def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
     if not can_enter(cwd):
         message = (
             f"{cwd}, the working folder of run {run.run_id}, does not exist or is not "
-            "accessible. Create it, or ask its owner."
+            "accessible. Create it, or ask its owner for access."
         )
         raise RunError(message)
     return cwd

@@ -55,9 +55,9 @@ class Run(StoredRun):
         raise_on_failure
             Raise if the run did not finish.
         on_poll
-            Called with this run about ten times per second; None shows progress on
-            standard error: one line in a notebook or terminal, one line per minute in a
-            log.
+            Called with this run about ten times per second; None shows progress: one
+            line that is updated in a notebook or terminal, else a line on standard
+            error at each change of state and every minute.
 
         Raises
         ------
@@ -85,8 +85,8 @@ class Run(StoredRun):
                 queue = self.queue
                 why = f" ({queue['reason']})" if queue else ""
                 message = (
-                    f"run {self.run_id} is still {state}{why} after {waited:.0f} s "
-                    f"(timeout {timeout_seconds:.0f} s). Call wait() or stop()."
+                    f"run {self.run_id} is still {state}{why} after {waited:.1f} s "
+                    f"(timeout {timeout_seconds:g} s). Call wait() or stop()."
                 )
                 raise TimeoutError(visible(message))
             time.sleep(_POLL_SECONDS)
@@ -117,16 +117,17 @@ class Run(StoredRun):
 
         Notes
         -----
-        Stopping a run that has ended does nothing. The record keeps the first request;
-        a later one applies only if it ends the run sooner.
+        For a run that has ended, this only kills leftover processes, if any. The record
+        keeps the first request; a later one applies only if it ends the run sooner.
 
         Raises
         ------
         ConfigError
             If `grace_seconds` is not from 0 to 86,400.
         RunError
-            If torchrun started the run, not nbkit; or if its state is unknown (a run
-            that is still active stops nevertheless).
+            If torchrun started the run, or its state is unknown (an active run stops).
+        LaunchError
+            If Slurm does not cancel its job.
         """
         if self.state.is_final:
             self._engine().reap(self.paths)
@@ -226,11 +227,11 @@ class Run(StoredRun):
                 "not 'function'. Use metrics() or summary."
             )
             raise RunError(message)
-        if self.state is not RunState.FINISHED:
-            remedy = "resume()" if self.state.is_final else "wait()"
+        if (state := self.state) is not RunState.FINISHED:
+            remedy = "Call resume()" if self.paths.has_checkpoint else "Launch it again"
             message = (
-                f"run {self.run_id} is {self.state}: its function has not returned on "
-                f"every rank. Call {remedy}."
+                f"run {self.run_id} ({state}): its function has not returned on every "
+                f"rank. {remedy if state.is_final else 'Call wait()'}."
             )
             raise RunError(message)
         ranks = range(self.config.world_size)
@@ -333,7 +334,7 @@ def attach(run_id: str) -> Run:
     Raises
     ------
     RunNotFoundError
-        If there is no such run in the store.
+        If the store has no such run, or several.
     """
     return Run(find_run_folder(run_id))
 

@@ -87,7 +87,7 @@ def launch(
         If the configuration is not valid, or the function cannot be sent to other
         processes.
     LaunchError
-        If this machine does not run Linux, or no process can be started.
+        If this machine does not run Linux, has no torch, or cannot start a process.
     RunError
         If the configuration needs ``trust=True``.
     DeviceError
@@ -173,7 +173,7 @@ def entry_of(
         message = f"module={module!r} and {what!r:.80} cannot be combined. Pass one."
         raise ConfigError(message)
     if kwargs and (module is not None or isinstance(what, str | os.PathLike)):
-        message = f"kwargs={dict(kwargs)!r} require a function. Use args for a script."
+        message = f"kwargs={dict(kwargs)!r:.80} require a function. Use args instead."
         raise ConfigError(message)
     if module is not None:
         return module_entry(module, args, environment)
@@ -183,8 +183,8 @@ def entry_of(
         return function_entry(what, args, kwargs, environment)
     if what is not None and not isinstance(what, ExperimentConfig):
         message = (
-            f"{what!r} is of type {type(what).__name__}. Pass an ExperimentConfig, a "
-            "function, the path of a script, or keyword arguments: "
+            f"{what!r:.80} is of type {type(what).__name__}. Pass an ExperimentConfig, "
+            "a function, the path of a script, or keyword arguments: "
             "nbkit.launch(model='resnet50')."
         )
         raise ConfigError(message)

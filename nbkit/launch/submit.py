@@ -71,8 +71,8 @@ def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
         shown = redacted(data)
         where = f" ({path})" if shown == data != str(path) else ""
         message = (
-            f"data={shown!r} {what}{where}. Use an image folder, the CSV file of a "
-            f"multi-label set, or one of {', '.join(named)}."
+            f"data={shown!r} {what}{where}. Use a folder of images or packed files, "
+            f"the CSV file of a multi-label set, or one of {', '.join(named)}."
         )
         raise ConfigError(message)
     return str(path)

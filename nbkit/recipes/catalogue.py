@@ -106,7 +106,7 @@ class Recipe:
         """Return the published settings of a run, in their order."""
         if run not in self._content["runs"]:
             message = (
-                f"run={run!r} is not a run of the recipe {self.name!r}. Use one of "
+                f"run={run!r} is not a run of the recipe {self.name!r}. Its runs: "
                 f"{', '.join(self.runs)}.{suggest(run, self.runs)}"
             )
             raise ConfigError(message)

@@ -381,7 +381,7 @@ def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):
 def test_import_unknown_user(capsys):
     assert main(["import", "~nosuchuser/x.zip"]) == 2
 
-    assert "user ~nosuchuser has no home folder" in capsys.readouterr().err
+    assert "home folder ~nosuchuser is unknown" in capsys.readouterr().err
 
 
 def test_a_study_is_reported(study, nbkit_command, tmp_path):

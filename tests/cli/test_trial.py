@@ -133,7 +133,7 @@ def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):
     assert factor not in study.paths.study.read_text()
     finished = study.runs_by_arm()["base"][0]
     for again in (study.resume, lambda: nbkit.reproduce(finished)):
-        with pytest.raises(RunError, match=f"was removed. Run `{command}"):
+        with pytest.raises(RunError, match=f"was removed. `{command}"):
             again()
     assert run("--repeats", "2", "--json", factor=factor) == 130
     assert f"`{command}" in capsys.readouterr().err
@@ -227,9 +227,9 @@ def test_try_refuses_what_cannot_be_compared(repository, capsys, arguments, word
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("missing.py", "missing.py does not exist. Pass a Python script"),
-        ("new.py", "new.py does not exist at HEAD. Use a later commit."),
-        ("../outside.py", "outside.py is not in a git repository (fatal: not a git"),
+        ("missing.py", "missing.py is not a file. Pass a Python script"),
+        ("new.py", "new.py does not exist at HEAD. Use a commit that contains it."),
+        ("../outside.py", "outside.py (fatal: not a git repository"),
     ],
 )
 def test_try_refuses_a_script_without_history(repository, capsys, name, words):
@@ -251,7 +251,7 @@ def test_try_refuses_a_script_that_git_ignores_now(repository, capsys):
 
     assert run("--against", "HEAD~1") == 3
 
-    assert "code/train.py is ignored by git" in capsys.readouterr().err
+    assert "code/train.py is not tracked by git" in capsys.readouterr().err
 
 
 def test_try_links_a_submodule_that_is_the_same_in_both(repository, capsys):

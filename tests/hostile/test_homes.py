@@ -40,5 +40,5 @@ def test_it_is_named_with_what_it_was_given_for(tmp_path, name, call):
     with pytest.raises(ConfigError) as caught:
         call(tmp_path)
 
-    said = f"{name}={UNKNOWN!r}: user ~nosuchuser has no home folder here"
+    said = f"{name}={UNKNOWN!r}: home folder ~nosuchuser is unknown on this host"
     assert str(caught.value).startswith(said)

@@ -48,7 +48,7 @@ def bundle(tmp_path, monkeypatch):
 def test_what_a_machines_bundle_asks_of_slurm_is_refused_or_told(bundle, slurm, capsys):
     plan = machines.plan(parameters(bundles=[bundle], measure=True, repeats=1))
 
-    with pytest.raises(RunError, match=r"untrusted code: .*written by another"):
+    with pytest.raises(RunError, match=r"untrusted code: .*writable by another"):
         machines.measure(plan)
     assert not nbkit.runs()
     assert capsys.readouterr().out == ""
@@ -85,5 +85,5 @@ def test_the_arms_of_a_removed_study_are_refused(tmp_path, monkeypatch):
     study = nbkit.Study.open(study.study_id)
     shutil.rmtree(study.paths.root)
 
-    with pytest.raises(RunError, match="written by another"):
+    with pytest.raises(RunError, match="writable by another"):
         nbkit.launch(study.arms["a"])

@@ -292,7 +292,7 @@ KEPT = ["folder", "config.json", "submission.json", "code", "entry.pkl", "checkp
 OTHERS = {
     "another user's": (
         lambda path: os.chown(path, 12_345, -1),
-        r"belongs to uid 12345, not to uid \d+.*ask the owner to continue the run",
+        r"belongs to uid 12345, not to uid \d+.*ask the owner to execute it",
     ),
     "for the group": (
         lambda path: path.chmod(0o775),

@@ -76,10 +76,10 @@ def broken(tmp_path, monkeypatch):
         ),
         ("models", "raises", r"\(ValueError: no licence\). Fix or uninstall"),
         ("models", "hidden", r"hidden\(weights=..., num_.*=...\): .*'hidden_size'"),
-        ("models", "number", r"it is a int. Change it"),
+        ("models", "number", r"it is not callable. Change it"),
         ("models", "twice", r"2 times, .*fine of one and by .*hidden of other. Ren"),
         ("loaders", "nothing", r"nothing\(config, manifest, .*too many positional"),
-        ("engines", "half", r"without notify, reap"),
+        ("engines", "half", r"lacks notify, reap"),
     ],
 )
 def test_a_broken_plugin_is_named_with_its_package(kind, name, said):

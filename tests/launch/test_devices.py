@@ -67,7 +67,7 @@ def test_request_devices(gpus, fields, names, request_on):
     ("gpus", "fields", "words"),
     [
         ((A, B), {"gpus": 3}, "gpus=3 exceeds the 2 visible GPUs. Use gpus=2"),
-        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU. Use one of"),
+        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU. Visible: 0"),
         ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "lists a GPU twice"),
         (
             (A, LOST_B),
@@ -78,11 +78,11 @@ def test_request_devices(gpus, fields, names, request_on):
         ((LOST_B,), {"device": "auto"}, "GPU 0 cannot be read .* device='cpu'"),
         ((EMPTY_MIG,), {"device": "auto"}, "no instance: create an .* device='cpu'"),
         ((EMPTY_MIG,), {"device": "cuda"}, "no instance: create an .* device='cpu'"),
-        ((TWO_MIGS,), {"gpus": 2}, "support only one rank"),
+        ((TWO_MIGS,), {"gpus": 2}, r"MIG instances \(2\) need gpus=1"),
         (
             (TWO_MIGS,),
             {"gpus": 2, "devices": ("MIG-aaaa", "MIG-bbbb")},
-            "a run cannot use several MIG instances .MIG-a",
+            "several devices cannot use MIG instances .MIG-a",
         ),
     ],
 )
@@ -120,8 +120,8 @@ def test_request_devices_unknown_setting(setting, entry, device, request_on):
     with pytest.raises(DeviceError) as error:
         request_on(A, B, setting=setting, device=device)
 
-    known = f"GPU {entry} does not exist: this host has GPUs 0 to 1 (see nvidia-smi -L)"
-    assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}. Correct" in str(error.value)
+    known = f"{entry!r} is not a GPU of this host, which has GPUs 0 to 1 (nvidia-smi -"
+    assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}L). Correct" in str(error.value)
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])

@@ -228,7 +228,7 @@ def test_function_entry_changed_module_variable(tmp_path, monkeypatch):
             module._n, module.rates, module.SIZE, module.API_TOKEN = 3, [2], 3, "y"
             entry.function_entry(boom)
         module.LR = 0.5
-        words = r"settings_of_mine.LR is 0.5 here, and 0.1 in /.*Pass the value as an"
+        words = r"settings_of_mine.LR is 0.5 here, but 0.1 in /.*Pass the value as an"
         with pytest.warns(UserWarning, match=words):
             entry.function_entry(boom)
         module.LR, module.PAIR = 0.1, (1, 3)
@@ -268,7 +268,7 @@ def test_what_cannot_be_sent_is_named():
     def work():
         return lock
 
-    with pytest.raises(ConfigError, match=r"work\(\) captures lock .*inside the func"):
+    with pytest.raises(ConfigError, match=r"work\(\) uses lock .*inside the func"):
         launch(work)
 
     def later(given=None):
@@ -277,9 +277,9 @@ def test_what_cannot_be_sent_is_named():
     if lock.locked():
         unset = 1
 
-    with pytest.raises(ConfigError, match=r"captures args\[0\] \(a lock\)"):
+    with pytest.raises(ConfigError, match=r"uses args\[0\] \(type lock\)"):
         launch(later, args=(lock,))
-    with pytest.raises(ConfigError, match=r"captures args\[0\]"):
+    with pytest.raises(ConfigError, match=r"uses args\[0\]"):
         launch(meet, args=(lock,), kwargs={"box": 1})
     assert nbkit.runs() == []
 

@@ -39,7 +39,7 @@ def test_manual_run_on_two_hosts(by_hand, terminals, tmp_path, monkeypatch, caps
     assert run.queue["reason"] == waits
 
     terminals.paste(line)
-    ready = f"waiting for torchrun on 2 hosts; running on 1 of them ({hostname()})"
+    ready = f"waiting for torchrun on 2 hosts; 1 running ({hostname()})"
     wait_until(lambda: run.queue and run.queue["reason"] == ready, "a host", 600)
     terminals.paste(line)
     run.wait(600)

@@ -138,7 +138,7 @@ def test_allreduce_run(small, whole_torch):
 
 
 def test_launch_more_ranks_than_cpus(small):
-    with pytest.raises(DeviceError, match=r"gpus=1000 .* CPUs are usable"):
+    with pytest.raises(DeviceError, match=r"gpus=1000 exceeds the .* usable"):
         nbkit.launch(small(gpus=1000, oversubscribe=False))
 
 
@@ -147,7 +147,7 @@ def test_launch_without_usable_gpu(small, store, monkeypatch):
     FakeDriver([FakeGpu("GPU-a")]).install(pynvml, monkeypatch.setattr)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    with pytest.raises(DeviceError, match="no usable GPU: CUDA_VISIBLE_DEVICES hides"):
+    with pytest.raises(DeviceError, match=r"no usable GPU: .*='' leaves none"):
         nbkit.launch(small(device="cuda"))
 
     assert not list(store.glob("runs/*"))

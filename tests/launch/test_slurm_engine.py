@@ -156,7 +156,7 @@ def test_submit_job_id(run, slurm, lines, job):
 
     assert SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})["job"] == job
     slurm.tell("sbatch", words="sbatch: Job 3 to start at noon")
-    with pytest.raises(LaunchError, match=r"did not print a job id: .*at noon"):
+    with pytest.raises(LaunchError, match=r"did not print a job id, .*at noon"):
         SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
 
 

@@ -119,7 +119,7 @@ def ends(ranks, count):
                 *("1: Traceback", "0: bye", "1: ImportError: no torch"),
                 "srun: error: n2: task 1: Exited with exit code 1",
             ],
-            r"^node n2: ImportError: no torch; use an environment .*supervisor\.log\.$",
+            r"^node n2: ImportError: no torch; check that its .*supervisor\.log\.$",
         ),
         (["srun: error: n[1-2]: tasks 0-1: Killed"], "^node n1: .*tasks 0-1: Killed;"),
         (["srun: error: Unable to create step"], "^Slurm ended the job step .*; see"),
@@ -146,7 +146,7 @@ def test_slurm_ranks_missing_nodes(play):
     ranks, _ = play(tell(0), KILLED)
     ranks.ready_seconds = 0.5
 
-    with pytest.raises(LaunchError, match=r"^node .*n2 is not ready after 0 s; see"):
+    with pytest.raises(LaunchError, match=r"^not ready after 0 s: node .*n2; see"):
         ranks.start()
 
 

@@ -43,7 +43,7 @@ def enter(form, **entered):
     ("path", "entered", "said"),
     [
         ("nnodes", "2", "2: engine='local' supports one node. Use nnodes=1"),
-        ("gpus", "1024", "1024 requested, but no GPU"),
+        ("gpus", "1024", "1024 exceeds the "),
         ("data", "/nowhere", "'/nowhere' is not a folder or CSV file"),
         ("device", "replay", "'replay': GPUs cannot be read (driver not loaded)"),
         ("task", "script", "'script' requires a script. Pass it"),

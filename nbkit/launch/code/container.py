@@ -35,8 +35,8 @@ def in_container(
     for folder in binds:
         if set(folder) & set(',:^\\"') or folder != folder.strip():
             message = (
-                f"{folder!r} cannot be mounted in a container. Remove , : ^ \\ and "
-                "quotes from its name."
+                f"{folder!r} cannot be mounted in a container. Use a path without "
+                ', : ^ \\ " and without a space at its end.'
             )
             raise LaunchError(message)
     return [

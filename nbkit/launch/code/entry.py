@@ -129,8 +129,8 @@ def refuse_without_copy(description: Mapping[str, Any]) -> None:
     copy = description.get("copy")
     if copy and not Path(copy["folder"]).is_dir():
         message = (
-            f"{copy['folder']}, a copy of the repository, was removed. Run "
-            f"`{copy['command']}` to recreate it."
+            f"{copy['folder']}, a copy of the repository, was removed. "
+            f"`{copy['command']}` recreates it and completes the study."
         )
         raise RunError(message)
 
@@ -211,7 +211,7 @@ def module_entry(
     if found is None:
         message = (
             f"module={module!r}: {sys.executable} has no package {parts[0]!r}. Install "
-            "it, or add its folder to sys.path."
+            "it, or add the folder that contains it to sys.path."
         )
         raise ConfigError(message)
     described, sources = _sources()
@@ -251,7 +251,7 @@ def function_entry(
     if names := pickle.names_in_main():
         message = (
             f"{name}() references {', '.join(names)} from `__main__`, which the ranks "
-            "cannot import. Define it in a module, or inside the function."
+            "cannot import. Move the definition to a module, or into the function."
         )
         raise ConfigError(message)
     for module in _local_modules():
@@ -266,9 +266,9 @@ def function_entry(
     if size > LARGE_BYTES:
         warnings.warn(_what_is_large(name, call, size), stacklevel=4)
     if changed := _changed_variables():
-        more = f" and {len(changed) - 2} others" if len(changed) > 2 else ""
+        more = f"; {len(changed) - 2} more" if len(changed) > 2 else ""
         message = (
-            f"{'; '.join(changed[:2])}{more}, but the ranks of {name}() import the "
+            f"{'; '.join(changed[:2])}{more}. The ranks of {name}() import the "
             "unchanged module. Pass the value as an argument, or set it inside the "
             "function."
         )
@@ -411,7 +411,7 @@ def _why_not(name: str, call: Any, error: Exception) -> str:
         if isinstance(value, FunctionType) or isinstance(problem, int):
             continue  # of a function, the part that it carries is named
         return (
-            f"{name}() captures {part} (a {type(value).__name__}), which cannot be "
+            f"{name}() uses {part} (type {type(value).__name__}), which cannot be "
             f"pickled ({problem}). Create it inside the function."
         )
     return f"{name}() cannot be pickled ({error}). Define it in a module."
@@ -453,7 +453,7 @@ def _changed_variables() -> list[str]:
                 with suppress(Exception):  # arrays in a tuple do not compare
                     is_other = bool(value != constant)
             if is_other and not is_secret_name(name) and _is_set_once(name, tree):
-                text = f"{module.__name__}.{name} is {value!r:.40} here, and "
+                text = f"{module.__name__}.{name} is {value!r:.40} here, but "
                 changed.append(f"{text}{constant!r:.40} in {module.__file__}")
     return changed
 

@@ -83,7 +83,7 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
             _permit(what, paths, files, trust, list_code)
             continue
         # Others made or could write it when it was read: what says so is gone as well.
-        why = f"written by another user, and its file in {folder} was removed"
+        why = f"imported or writable by another user, its file in {folder} was removed"
         if not trust:
             raise RunError(_refusal(what, why))
         _print(f"{what}: {why}. trust=True", list_code())
@@ -142,7 +142,7 @@ def _permit(
         if host is None:
             message += (
                 " If you own it and no other user changed it, run `chmod -R go-w "
-                f"{paths.root}`. Otherwise, ask the owner to continue the run."
+                f"{paths.root}`. Otherwise, ask the owner to execute it."
             )
         raise RunError(message)
     return Permit(paths.root)

@@ -103,14 +103,14 @@ def find_change(script: Path, against: str) -> ScriptChange:
         If there are no two versions of it that can be compared.
     """
     if not script.is_file():
-        message = f"{script} does not exist. Pass a Python script in a git repository."
+        message = f"{script} is not a file. Pass a Python script in a git repository."
         raise ConfigError(message)
     try:
         top = Path(_git(script.parent, "rev-parse", "--show-toplevel"))
     except _GitError as error:
         message = (
-            f"{script} is not in a git repository ({error.said}). Run git init and "
-            "commit the script, or compare two scripts with nbkit.Study.create."
+            f"git opens no repository for {script} ({error.said}). Create or correct "
+            "it, or compare two scripts with nbkit.Study.create."
         )
         raise ConfigError(message) from None
     try:
@@ -123,8 +123,8 @@ def find_change(script: Path, against: str) -> ScriptChange:
         raise ConfigError(message) from None
     new, path = _commit_of_now(top), script.relative_to(top)
     remedies = {
-        base: f"does not exist at {against}. Use a later commit.",
-        new: "is ignored by git. Add it with git add --force.",
+        base: f"does not exist at {against}. Use a commit that contains it.",
+        new: "is not tracked by git. Add it with git add --force.",
     }
     for commit, remedy in remedies.items():
         try:

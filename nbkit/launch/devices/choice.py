@@ -121,7 +121,8 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         gpus, broken = _candidates(open_nvml, setting)
-        reason = "CUDA_VISIBLE_DEVICES hides all GPUs, or none exist. Set device='cpu'."
+        reason = f"CUDA_VISIBLE_DEVICES={setting!r} leaves none. Change it, or set "
+        reason += "device='cpu'."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
             what = f"device={device!r}, but no usable GPU: {broken}"
@@ -203,7 +204,7 @@ def _refuse_unknown(
     if entry is None:
         return
     present = "GPU 0" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
-    what = f"GPU {entry} does not exist: this host has {present} (see nvidia-smi -L)"
+    what = f"{entry!r} is not a GPU of this host, which has {present} (nvidia-smi -L)"
     what += "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
     if not gpus:
         what = f"{entry!r} is neither a number nor a UUID, so all GPUs are hidden"
@@ -256,8 +257,8 @@ def _choose(
         named = [_named(name, gpus, broken) for name in names][: config.gpus]
         if len(set(named)) < len(named):
             message = (
-                f"devices={config.devices} lists a GPU twice. List each GPU once, or "
-                "use oversubscribe=True."
+                f"devices={config.devices} lists a GPU twice. List each GPU once; "
+                "several ranks share it with oversubscribe=True."
             )
             raise DeviceError(message)
         if config.gpus > 1:
@@ -270,9 +271,7 @@ def _choose(
         visible = plural(len(usable), "visible GPU")
         message = f"gpus={config.gpus} exceeds the {visible}"
         if len(usable) < len(gpus):
-            message += (
-                f"; {len(gpus) - len(usable)} MIG instances support only one rank each"
-            )
+            message += f"; MIG instances ({len(gpus) - len(usable)}) need gpus=1"
         message += f"; {broken}" if broken else ""
         message += f". Use gpus={max(len(usable), 1)}"
         message += " or oversubscribe=True." if usable else "."
@@ -288,8 +287,8 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
     instances = [gpu.name for gpu in named if gpu.is_instance]
     if instances:
         message = (
-            f"devices={config.devices}, gpus={config.gpus}: a run cannot use several "
-            f"MIG instances ({', '.join(instances)}). Use gpus=1."
+            f"devices={config.devices}, gpus={config.gpus}: a run on several devices "
+            f"cannot use MIG instances ({', '.join(instances)}). Use one device."
         )
         raise DeviceError(message)
 
@@ -299,7 +298,7 @@ def _named(name: int | str, gpus: Sequence[Candidate], broken: str) -> Candidate
         if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
     labels = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
-    message = f"devices: {name!r} is not a visible GPU. Use one of {labels}"
+    message = f"devices: {name!r} is not a visible GPU. Visible: {labels}"
     message += f"; {broken}." if broken else "."
     raise DeviceError(message)
 
@@ -308,8 +307,8 @@ def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
     """Return the CPUs on which this process may run."""
     if config.gpus > cpus and not config.oversubscribe:
         message = (
-            f"gpus={config.gpus} requested, but no GPU and only {cpus} CPUs are usable "
-            f"(affinity and quota). Use gpus={cpus} or oversubscribe=True."
+            f"gpus={config.gpus} exceeds the {plural(cpus, 'CPU')} usable without GPUs "
+            f"(affinity, quota, cpus). Use gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
     numbers = sorted(config.cpus or os.sched_getaffinity(0))
@@ -350,8 +349,8 @@ def _refuse_to_wait_for_itself(
     if len(other_devices) < count:
         message = (
             f"{count} of {len(chosen)} devices requested, but run {own}, which "
-            f"launches this run, leaves only {len(other_devices)} (deadlock). Use "
-            "fewer, or oversubscribe=True."
+            f"launches this run, leaves only {len(other_devices)} (deadlock). Use only "
+            "devices or cpus that it does not hold, or oversubscribe=True."
         )
         raise DeviceError(message)
 

@@ -121,12 +121,12 @@ def _check(pool: Path) -> None:
     modes = {folder: _owner_and_mode(folder) for folder in _folders(pool)}
     for folder, (uid, mode) in modes.items():
         if uid != owner or mode & _EVERYBODY != _EVERYBODY:
+            who = " or ".join(dict.fromkeys((user_name(owner), "root")))
             message = (
                 f"{folder} belongs to {user_name(uid)} and has mode {mode:o}, but all "
                 "folders of a device pool require mode 1777 and the same owner "
-                f"({pool}: {user_name(owner)}). Ask {user_name(owner)} or root to "
-                f"remove {pool}, or set {POOL_VARIABLE} to another folder for all "
-                "users."
+                f"({pool}: {user_name(owner)}). Ask {who} to remove {pool}, or set "
+                f"{POOL_VARIABLE} to another folder for all users."
             )
             raise DeviceError(message)
 

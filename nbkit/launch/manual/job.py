@@ -128,7 +128,7 @@ def _tell(journal: Journal, num_hosts: int, ready: list[str], since: str) -> Non
     """Write for which hosts the run waits, where that is new."""
     reason = f"waiting for torchrun on {num_hosts} host{'s' if num_hosts > 1 else ''}"
     if ready:
-        reason += f"; running on {len(ready)} of them ({', '.join(ready)})"
+        reason += f"; {len(ready)} running ({', '.join(ready)})"
     else:
         reason += ": paste run.torchrun_line there"
     queue = {"position": None, "length": None, "reason": reason, "since": since}

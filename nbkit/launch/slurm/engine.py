@@ -47,8 +47,8 @@ class SlurmEngine:
         missing = [name for name in _COMMANDS if shutil.which(name) is None]
         if missing:
             message = (
-                f"engine='slurm': {', '.join(missing)} is not installed. Launch "
-                "on a login node of the cluster, or use engine='local' or 'manual'."
+                f"engine='slurm': not found: {', '.join(missing)}. Launch on a login "
+                "node of the cluster, or use engine='local' or 'manual'."
             )
             raise LaunchError(message)
         _refuse_what_slurm_decides(config)
@@ -197,16 +197,16 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
     words = done.stderr.strip().replace("sbatch: error: ", "")
     if done.returncode:
         message = (
-            f"Slurm rejected the job (sbatch: {words}). Check `slurm`, nnodes and gpus "
-            "against the output of `sinfo`."
+            f"Slurm rejected the job (sbatch: {words or 'no output'}). Check `slurm`, "
+            "nnodes and gpus against the output of `sinfo`."
         )
         raise LaunchError(message)
     # A cluster's own sbatch may print more than this line.
     jobs = re.findall(r"^(\d+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
     if not jobs:
-        output = done.stdout.strip() or words or "nothing"
+        output = done.stdout.strip() or words
         message = (
-            f"sbatch did not print a job id: {output}. Check "
+            f"sbatch did not print a job id, but {output!r}. Check "
             "slurm_additional_parameters and the output of `squeue --me`."
         )
         raise LaunchError(message)

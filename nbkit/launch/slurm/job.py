@@ -268,7 +268,7 @@ def _waits_again(
         why = f"preempted by another job; {_waits_to(run.paths)}"
     elif restarts_left > 0 and (why := _why_again(ended, run.paths)):
         journal.record["launch"]["job"]["timeouts"] += 1
-        why += f" ({restarts_left - 1} more times)"
+        why += f" (requeues left: {restarts_left - 1})"
     else:
         return False
     return _requeue(journal, job, why)

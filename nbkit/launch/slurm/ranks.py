@@ -92,7 +92,7 @@ class SlurmRanks(ManualRanks):
         if refusal:
             return f"node {self._names[int(refusal[1])]}: {refusal[2]}"
         if failure := self._failure():
-            advice = "use an environment that exists on every node, and"
+            advice = "check that its environment exists there, and"
             return "node {}: {}; {} {}.".format(*failure, advice, self.advice)
         if has_ended:
             return f"Slurm ended the job step of the ranks; {self.advice}."
@@ -100,7 +100,7 @@ class SlurmRanks(ManualRanks):
             absent = [name for name in self._names if name not in self._nodes.names]
             which = ", ".join(absent or self._names)
             return (
-                f"node {which} is not ready after {self.ready_seconds:.0f} s; "
+                f"not ready after {self.ready_seconds:.0f} s: node {which}; "
                 f"{self.advice}."
             )
         return None

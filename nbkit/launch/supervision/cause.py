@@ -38,12 +38,12 @@ _STACK_CHARACTERS = 4_096
 
 _PORT_IN_USE = re.compile("EADDRINUSE|address already in use", re.IGNORECASE)
 _OUT_OF_MEMORY = (
-    "the host ran out of memory; use a smaller batch_size_per_gpu or fewer num_workers"
+    "the host or its cgroup ran out of memory; use a smaller batch or fewer workers"
 )
 _WHO = {
     "owner exit": "owner exit (the notebook or script ended; on_owner_exit='keep' "
     "keeps a run active)",
-    "slurm": "Slurm (cancelled or preempted, or by an administrator)",
+    "slurm": "Slurm (scancel, preemption or an administrator)",
     "time limit": "its time limit",
 }
 """By who asks: how a message names it."""
@@ -79,7 +79,7 @@ def failure_cause(
     cause = _failure(first, paths, attempt)
     if first.is_consequence and finished_ranks:
         names = ", ".join(map(str, finished_ranks))
-        cause["message"] += f" (rank {names} had already exited with code 0)"
+        cause["message"] += f" (ranks already finished: {names})"
     return attribute_to_gpus(cause, paths) | where
 
 

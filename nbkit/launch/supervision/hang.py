@@ -45,13 +45,15 @@ def hang_cause(
     behind = [rank for rank, place in enumerate(places) if place == last]
     where = f"{_WHAT[last[1]]}, step {last[0]}"
     if len(behind) == len(beats):
-        message = f"no rank made progress for {timeout_seconds:.0f} s; all are {where}"
+        message = f"no rank made progress for {timeout_seconds:.0f} s; each is {where}"
     else:
-        waiting = next(beat for beat in beats if (beat.step, beat.phase) != last)
+        other = next(rank for rank, place in enumerate(places) if place != last)
+        step, phase = places[other]
         names = ", ".join(map(str, behind))
+        who = f"rank {names} is" if len(behind) == 1 else f"ranks {names} are"
         message = (
-            f"no rank made progress for {timeout_seconds:.0f} s: rank {names} is "
-            f"{where}; other ranks are {_WHAT[waiting.phase]}, step {waiting.step}"
+            f"no rank made progress for {timeout_seconds:.0f} s: {who} {where}; rank "
+            f"{other} is {_WHAT[phase]}, step {step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
     message += "; see the stacks of every rank in cause['stacks']"
@@ -72,8 +74,8 @@ def _gpu_hang_cause(
     else:
         names = ", ".join(map(str, behind))
         message += (
-            f"the GPU of rank {names} last finished step {min(finished)}; other GPUs "
-            f"have finished up to step {max(finished)}"
+            f"the last step that the GPU finished is {min(finished)} (rank {names}), "
+            f"and up to {max(finished)} on other ranks"
         )
     message += "; see the stacks of every rank in cause['stacks']"
     if len(beats) > 1:

@@ -203,8 +203,8 @@ def end_leftovers(
             f"{process['command']} (pid {process['pid']})" for process in ended
         )
         sys.stderr.write(
-            f"killed at the end of the run: {names}. To keep a process after a run, "
-            "start it in a separate session (start_new_session=True, setsid).\n"
+            f"killed at the end of the run: {names}. Processes in a separate session "
+            "(start_new_session=True, setsid) continue after a finished run.\n"
         )
         sys.stderr.flush()
     return ended, remaining
