@@ -58,7 +58,7 @@ def audit(
     ConfigError
         If the name is unknown, or the value cannot be audited.
     NotEnoughDataError
-        If the list is empty, or no run of the study has ended.
+        If the list is empty, or no run of the study has finished or diverged.
     StoreError
         If the files of a single run cannot be read; for several runs, this is a
         finding.
@@ -166,8 +166,8 @@ def _check(what: object, results: Sequence[object]) -> None:
     for result in results:
         if not isinstance(result, StoredRun | PublishedRow):
             message = (
-                f"what={what!r:.80} contains a {type(result).__name__}, not a run or "
-                "published row. Pass runs, rows, a study or a name."
+                f"what={what!r:.80}: {type(result).__name__} is not a run or published "
+                "row. Pass runs, rows, a study or a name."
             )
             raise ConfigError(message)
 

@@ -114,7 +114,9 @@ def progress_text(study: StoredStudy) -> str:
 
 def _finished(study: StoredStudy) -> str:
     planned = len(study.order)
-    return f"{planned - len(study.missing)} of {planned} planned runs have finished"
+    finished = planned - len(study.missing)
+    have = "has" if finished == 1 else "have"
+    return f"{finished} of {planned} planned runs {have} finished"
 
 
 def caveat_text(
@@ -221,7 +223,8 @@ def _of_disturbances(
         arm = max(worst, key=lambda arm: worst[arm].weight)
         more = len(causes_by_arm) - 1
         more_arms = f" and {plural(more, 'more arm')}" if more else ""
-        runs = f"{len(causes_by_arm[arm])} of {bottlenecks.runs_of(arm)} runs of {arm}"
+        runs = plural(bottlenecks.runs_of(arm), "run")
+        runs = f"{len(causes_by_arm[arm])} of {runs} of {arm}"
         evidence = worst[arm].evidence.rstrip(".")
         reason = f"{evidence[0].lower()}{evidence[1:]} ({runs}{more_arms})"
         yield _caveat(code, reason)

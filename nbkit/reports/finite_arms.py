@@ -53,7 +53,7 @@ def all_diverged_report(study: StoredStudy) -> Report:
         answer="",
         tables=[table],
         result={"study_id": study.study_id},
-        next_step="lower learning_rate or change the precision, then run() again",
+        next_step="lower learning_rate or change the precision in a new study",
     )
 
 

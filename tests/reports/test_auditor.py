@@ -100,7 +100,7 @@ def test_an_arm_without_a_run_is_a_finding_of_a_study(store):
 
     [finding] = [one for one in nbkit.audit(study) if one.code == "missing-runs"]
 
-    assert finding.evidence.startswith("1 of 2 planned runs have finished, but no")
+    assert finding.evidence.startswith("1 of 2 planned runs has finished, but no")
     assert finding.kind.action == "Resume the study."
 
 
