@@ -125,8 +125,8 @@ class WholeTraining:
             f"Projections, not measurements: {epochs}, divided by the rate. Range: "
             "from the fewest epochs at the highest rate to the most epochs at the "
             "lowest (95% CI of measured rates, extremes of published rates).",
-            "Total: training and evaluations, without startup. Published rates "
-            "exclude evaluations. The price is for this machine.",
+            "Total: training, and evaluations where measured, without startup. The "
+            "price is for this machine.",
         ]
         notes += [self.conditions] if self.conditions else []
         precision = self.recipe.fields.get("precision")

@@ -183,7 +183,7 @@ class Arms:
         if endless:
             parts.append(
                 f"more than {needs[0].largest} for {'; '.join(endless)} (difference "
-                "small relative to run-to-run noise)"
+                "close to the practical margin, or small relative to noise)"
             )
         return f"Repeats for a verdict: {'; '.join(parts) or ENOUGH}."
 

@@ -36,7 +36,7 @@ _TIME = f"{WORTH_A_WORD * 100:g}% of the time"
 _HALF = "in half of an arm's runs"
 _LIMITS = {
     "missing": "1 finished run of every arm",
-    "control": f"{CONTROL_LIMIT * 100:g}%, or its CI",
+    "control": f"{CONTROL_LIMIT * 100:g}%, or a CI beyond the margin",
     "other-gpu-processes": f"{WORTH_A_WORD * 100:g}% of the samples, {_HALF}",
     "other-processes": f"{_TIME}, {_HALF}; {NO_CPU_SHARE * 100:g}% on GPUs where ranks "
     "do not wait for images",

@@ -101,7 +101,7 @@ def test_needed_sentence_small_difference():
     noisy = [100.0, 60.0, 170.0, 90.0, 130.0]
     found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
 
-    assert "a verdict: more than 100 for b (difference small" in found.needed_sentence
+    assert "a verdict: more than 100 for b (difference close" in found.needed_sentence
     assert cells(found.certainty, "b")["needed for a verdict"] == "more than 100 runs"
 
 
