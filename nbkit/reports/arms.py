@@ -142,7 +142,8 @@ class Arms:
         if self.baseline not in self.usable:
             return ""
         if self.control is not None:
-            return f"A/A control: {self.control} has no images/s."
+            without = self.control if self.rates(self.baseline) else self.baseline
+            return f"A/A control: {without} has no images/s."
         if not self._compared():
             return ""
         return "No A/A control: run-to-run noise is unknown."

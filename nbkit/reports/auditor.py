@@ -13,6 +13,7 @@ from nbkit.errors import (
     StoreError,
 )
 from nbkit.launch.run import Run, attach
+from nbkit.plural import plural
 from nbkit.references.rows import PublishedRow, published
 from nbkit.registry import suggest
 from nbkit.reports.arms import finished_arms
@@ -83,7 +84,7 @@ def audit(
         subject, results = _name(what), [what]
     else:
         results = list(what) if isinstance(what, Sequence) else [what]
-        subject = f"{len(results)} results"
+        subject = plural(len(results), "result")
     _check(what, results)
     rows = [result for result in results if isinstance(result, PublishedRow)]
     runs = [result for result in results if isinstance(result, StoredRun)]

@@ -305,6 +305,6 @@ def resume_command(study: StoredStudy, arguments: str = "") -> str:
 def resume_hint(study: StoredStudy) -> str:
     """Return what to do with a study that was interrupted, in words."""
     return (
-        f"{resume_command(study)} completes the study; nbkit report {study.study_id} "
+        f"{resume_command(study)} continues the study; nbkit report {study.study_id} "
         "reports the finished runs."
     )
