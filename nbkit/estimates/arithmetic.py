@@ -154,7 +154,7 @@ def from_published(
     for gpu_name in gpus:
         if canonical_gpu_name(gpu_name) is None:
             message = (
-                f"gpu={gpu_name!r} has no published result. Use a GPU such as A100, "
+                f"GPU {gpu_name!r} has no published result. Use a GPU such as A100, "
                 "H100-SXM-80GB or V100-SXM2-16GB."
             )
             raise ConfigError(message)

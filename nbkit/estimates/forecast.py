@@ -125,8 +125,8 @@ class WholeTraining:
             f"Projections, not measurements: {epochs}, divided by the rate. Range: "
             "from the fewest epochs at the highest rate to the most epochs at the "
             "lowest (95% CI of measured rates, extremes of published rates).",
-            "Total: training and evaluations, without startup. Published rates "
-            "exclude evaluations. The price is for this machine.",
+            "Total: training, and evaluations where measured, without startup. The "
+            "price is for this machine.",
         ]
         notes += [self.conditions] if self.conditions else []
         precision = self.recipe.fields.get("precision")
@@ -178,13 +178,13 @@ def estimate(
     Returns
     -------
     WholeTraining
-        Displayed as a table, in which every number is marked as projected.
+        Displayed as a table of projections, each from measured or published rates.
 
     Raises
     ------
     ConfigError
-        If the runs differ from each other or from the recipe's model and image size, or
-        the recipe has no fixed data set.
+        If the runs differ from each other or from the recipe's model and image size,
+        the recipe has no fixed data set, or a GPU is unknown.
     NotEnoughDataError
         If a run has no measured step.
 
@@ -255,10 +255,10 @@ def _runs(given: object) -> list[StoredRun]:
     attached = [run for run in runs if isinstance(run, StoredRun)]
     unknown = [run for run in runs if not isinstance(run, StoredRun)]
     if unknown or not attached:
-        what = f"a {type(unknown[0]).__name__}" if unknown else "0 runs"
+        what = f"{type(unknown[0]).__name__} is not a run" if unknown else "empty list"
         message = (
-            f"runs={what}: an estimate requires at least one run. Pass a run, a run "
-            "id, a list of them, or None for published rates only."
+            f"runs: {what}. Pass a run, a run id, a list of them, or None for "
+            "published rates only."
         )
         raise ConfigError(message)
     return attached
@@ -292,14 +292,13 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
         "synthetic data" if config.data == "synthetic" else f"images of {config.data}"
     )
     evaluated = (
-        " The evaluation time is an overestimate, from one cold-cache evaluation per "
-        "short run."
+        " The evaluation time is projected from the evaluations of the short runs."
         if any(run.metrics("evaluation") for run in runs)
         else ""
     )
     return (
         f"Here: {data}, {config.precision}, batch "
-        f"{worker.get('batch_size_per_gpu') or 'unknown'} per GPU, global batch "
+        f"{worker.get('batch_size_per_gpu') or 'unknown'} per rank, global batch "
         f"{batch or 'unknown'}; epochs are for global batch {recipe.global_batch_size} "
         f"of the recipe.{evaluated}"
     )
@@ -318,7 +317,7 @@ def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
         message = (
             f"Run {run.run_id} is task={run.config.task!r}, {actual[0]} at {actual[1]} "
             f"pixels; recipe {recipe.name} trains {wanted[0]} at {wanted[1]}. Launch a "
-            f"short run of model={wanted[0]!r}, image_size={wanted[1]}."
+            f"short training of model={wanted[0]!r}, image_size={wanted[1]}."
         )
         raise ConfigError(message)
     if run.summary.images_per_second is None:

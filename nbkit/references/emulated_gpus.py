@@ -58,10 +58,11 @@ def emulated_step(
     rates = _rates(model, precision, gpu_name)
     if not rates:
         known = {row.gpu_name for _, row in _rates(model, precision) if row.gpu_name}
-        listed = ", ".join(sorted(known)) or "no GPU"
+        listed = f"one of {', '.join(sorted(known))}"
+        listed = listed if known else "another model or precision: resnet50, fp16"
         message = (
             f"{gpu_name!r} cannot be emulated: no published training rate of {model} "
-            f"in {precision} on one GPU. Use one of {listed}."
+            f"in {precision} on one GPU. Use {listed}."
         )
         raise NotEnoughDataError(message)
     rate, row = max(rates, key=lambda rate: rate[0])

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.plural import plural
 from nbkit.references.gpu_names import canonical_gpu_name, may_be_the_same_gpu
 from nbkit.references.rows import PublishedRow, PublishedRows, published
 from nbkit.statistics import quantities as wording
@@ -42,7 +43,7 @@ def row_of(runs: StoredRun | Sequence[StoredRun]) -> PublishedRow:
     Raises
     ------
     NotEnoughDataError
-        If there is no run, or a run has not finished or has no measured step.
+        If there is no run, or one has not finished, diverged or has no measured step.
     ConfigError
         If runs differ in a field of the row, or measured conditions that a row cannot
         express: an unknown GPU, image files, or a setting that is not at its default.
@@ -60,7 +61,11 @@ def row_of(runs: StoredRun | Sequence[StoredRun]) -> PublishedRow:
     rows = {_unmeasured(run) for run in runs}
     if len(rows) > 1:
         first, second, *_ = map(asdict, rows)
-        names = ", ".join(name for name in first if first[name] != second[name])
+        names = ", ".join(
+            f"{name} ({first[name]!r}, {second[name]!r})"
+            for name in first
+            if first[name] != second[name]
+        )
         message = f"The runs differ in {names}. Pass runs of one configuration."
         raise ConfigError(message)
     detail = "images / time of the measured steps"
@@ -245,11 +250,12 @@ def _cudnn_benchmark(row: PublishedRow) -> str:
 
 
 def _rate(run: StoredRun) -> float:
-    rate = run.summary.images_per_second
-    if run.state is not RunState.FINISHED or run.summary.nonfinite or not rate:
+    rate, diverged = run.summary.images_per_second, run.summary.nonfinite is not None
+    if run.state is not RunState.FINISHED or diverged or not rate:
         message = (
-            f"Run {run.run_id} is {run.state}, with {run.summary.n_steps} measured "
-            "steps. Use a finished, finite run with more steps than warmup_steps."
+            f"Run {run.run_id} is {run.state}{', diverged (NaN/Inf)' * diverged}, with "
+            f"{plural(run.summary.n_steps, 'measured step')}. Use a finished, finite "
+            "run with more steps than warmup_steps."
         )
         raise NotEnoughDataError(message)
     return rate

@@ -29,6 +29,7 @@ from importlib import resources
 from typing import Any
 
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 from nbkit.references.gpu_names import canonical_gpu_name, may_be_the_same_gpu
 from nbkit.registry import suggest
 
@@ -129,7 +130,7 @@ class PublishedRows(list[PublishedRow]):
         return text.getvalue().replace("\r\n", "\n")
 
     def __repr__(self) -> str:
-        lines = [f"{len(self)} published results"]
+        lines = [plural(len(self), "published result")]
         lines += [
             f"{row.label}: {_shown(row.images_per_second)} images/s"
             for row in self[:_SHOWN_AS_TEXT]
@@ -140,7 +141,7 @@ class PublishedRows(list[PublishedRow]):
         head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in _COLUMNS)
         body = "".join(f"<tr>{_cells(row)}</tr>" for row in self[:_SHOWN_AS_TABLE])
         rest = "".join(f"<p>{line}</p>" for line in _rest(self, _SHOWN_AS_TABLE))
-        count = f"<caption>{len(self)} published results</caption>"
+        count = f"<caption>{plural(len(self), 'published result')}</caption>"
         table = f"{count}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
         return f'<div style="overflow-x: auto"><table>{table}</table></div>{rest}'
 
@@ -179,7 +180,7 @@ _COMPARABLE = {"bf16": ("bf16", "fp16")}
 def published(
     *, model: str | None = None, gpu_name: str | None = None, **conditions: Any
 ) -> PublishedRows:
-    """Return published results, each with its source, in the order of the data file.
+    """Return published results, each with its source, in the order of the data files.
 
     Parameters
     ----------

@@ -70,8 +70,8 @@ def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
     grouped = [arm for arm, runs in rates.items() if has_groups(runs)]
     if grouped:
         notes.append(
-            f"The runs of {'; '.join(grouped)} form two groups, for example of "
-            "different clock rates, so median and CI describe neither. Check each run."
+            "Runs in two groups, for example at different clock rates: "
+            f"{'; '.join(grouped)}. Median and CI describe neither. Check each run."
         )
     return notes
 
@@ -111,7 +111,7 @@ def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
     if rate.ci_low is not None and rate.ci_high is not None:
         spread = f"{ci_text(rate.ci_low, rate.ci_high, shown=wording.rate)}, n={rate.n}"
         spread += f": {_in_order(rates)}" if rate.n <= _FEW_RUNS else ""
-    return f"{row.arm} trains {wording.rate(rate.median)} images/s ({spread})."
+    return f"{row.arm}: {wording.rate(rate.median)} images/s ({spread})."
 
 
 def ratio_interval(low: float | None, high: float | None) -> str | None:

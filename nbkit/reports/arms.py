@@ -142,7 +142,8 @@ class Arms:
         if self.baseline not in self.usable:
             return ""
         if self.control is not None:
-            return f"A/A control: {self.control} has no images/s yet."
+            without = self.control if self.rates(self.baseline) else self.baseline
+            return f"A/A control: {without} has no images/s."
         if not self._compared():
             return ""
         return "No A/A control: run-to-run noise is unknown."
@@ -183,7 +184,7 @@ class Arms:
         if endless:
             parts.append(
                 f"more than {needs[0].largest} for {'; '.join(endless)} (difference "
-                "small relative to run-to-run noise)"
+                "close to the practical margin, or small relative to noise)"
             )
         return f"Repeats for a verdict: {'; '.join(parts) or ENOUGH}."
 

@@ -13,6 +13,7 @@ from nbkit.errors import (
     StoreError,
 )
 from nbkit.launch.run import Run, attach
+from nbkit.plural import plural
 from nbkit.references.rows import PublishedRow, published
 from nbkit.registry import suggest
 from nbkit.reports.arms import finished_arms
@@ -58,7 +59,7 @@ def audit(
     ConfigError
         If the name is unknown, or the value cannot be audited.
     NotEnoughDataError
-        If the list is empty, or no run of the study has ended.
+        If the list is empty, or no run of the study has finished or diverged.
     StoreError
         If the files of a single run cannot be read; for several runs, this is a
         finding.
@@ -83,7 +84,7 @@ def audit(
         subject, results = _name(what), [what]
     else:
         results = list(what) if isinstance(what, Sequence) else [what]
-        subject = f"{len(results)} results"
+        subject = plural(len(results), "result")
     _check(what, results)
     rows = [result for result in results if isinstance(result, PublishedRow)]
     runs = [result for result in results if isinstance(result, StoredRun)]
@@ -166,8 +167,8 @@ def _check(what: object, results: Sequence[object]) -> None:
     for result in results:
         if not isinstance(result, StoredRun | PublishedRow):
             message = (
-                f"what={what!r:.80} contains a {type(result).__name__}, not a run or "
-                "published row. Pass runs, rows, a study or a name."
+                f"what={what!r:.80}: {type(result).__name__} is not a run or published "
+                "row. Pass runs, rows, a study or a name."
             )
             raise ConfigError(message)
 

@@ -48,7 +48,7 @@ class Bandwidth:
         if self.is_missing:
             return Note(["All-reduce: planned but not finished."])
         if not self.rows:
-            return Note(["All-reduce: not measured on one device."])
+            return Note(["All-reduce: not measured (requires 2 or more ranks)."])
         best = max(self.rows, key=lambda row: row.bus_bandwidth_bytes_per_second)
         speed = wording.gigabytes(best.bus_bandwidth_bytes_per_second)
         nodes = f" on {self.nnodes} nodes" if self.nnodes > 1 else ""

@@ -36,7 +36,7 @@ _TIME = f"{WORTH_A_WORD * 100:g}% of the time"
 _HALF = "in half of an arm's runs"
 _LIMITS = {
     "missing": "1 finished run of every arm",
-    "control": f"{CONTROL_LIMIT * 100:g}%, or its CI",
+    "control": f"{CONTROL_LIMIT * 100:g}%, or a CI beyond the margin",
     "other-gpu-processes": f"{WORTH_A_WORD * 100:g}% of the samples, {_HALF}",
     "other-processes": f"{_TIME}, {_HALF}; {NO_CPU_SHARE * 100:g}% on GPUs where ranks "
     "do not wait for images",
@@ -114,7 +114,9 @@ def progress_text(study: StoredStudy) -> str:
 
 def _finished(study: StoredStudy) -> str:
     planned = len(study.order)
-    return f"{planned - len(study.missing)} of {planned} planned runs have finished"
+    finished = planned - len(study.missing)
+    have = "has" if finished == 1 else "have"
+    return f"{finished} of {planned} planned runs {have} finished"
 
 
 def caveat_text(
@@ -221,7 +223,8 @@ def _of_disturbances(
         arm = max(worst, key=lambda arm: worst[arm].weight)
         more = len(causes_by_arm) - 1
         more_arms = f" and {plural(more, 'more arm')}" if more else ""
-        runs = f"{len(causes_by_arm[arm])} of {bottlenecks.runs_of(arm)} runs of {arm}"
+        runs = plural(bottlenecks.runs_of(arm), "run")
+        runs = f"{len(causes_by_arm[arm])} of {runs} of {arm}"
         evidence = worst[arm].evidence.rstrip(".")
         reason = f"{evidence[0].lower()}{evidence[1:]} ({runs}{more_arms})"
         yield _caveat(code, reason)

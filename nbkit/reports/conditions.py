@@ -124,12 +124,14 @@ def where_and_when(facts: Mapping[str, Any]) -> str:
     where = f"host {facts.get('hostname') or 'unknown'}"
     if nodes := facts.get("nodes"):
         more = len(nodes) - _MOST_NODES
-        where = f"nodes {', '.join(nodes[:_MOST_NODES])}"
+        where = f"node{'s' * (len(nodes) > 1)} {', '.join(nodes[:_MOST_NODES])}"
         where += f" and {more} more" if more > 0 else ""
     on_first = " on the first node" if nodes and len(nodes) > 1 else ""
     parts = [
         f"{facts.get('device_name') or 'unknown device'} on {where}",
-        "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs{on_first}",
+        "unknown CPUs"
+        if cpus is None
+        else f"{cpus:g} usable CPU{'s' * (cpus != 1)}{on_first}",
     ]
     if facts.get("file_system"):
         parts.append(f"data on {facts['file_system']}")
@@ -151,7 +153,7 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     )
     classes = plural(images["classes"], "class", "classes")
     left_out = images["unreadable"]
-    unreadable = f", {left_out:,} of them unreadable and skipped" if left_out else ""
+    unreadable = f", {plural(left_out, 'unreadable image')} skipped" if left_out else ""
     lines = [
         f"Images: {images['files']:,} in {classes}{unreadable}; per epoch {used} "
         "(incomplete last batch dropped)."

@@ -53,7 +53,7 @@ def all_diverged_report(study: StoredStudy) -> Report:
         answer="",
         tables=[table],
         result={"study_id": study.study_id},
-        next_step="lower learning_rate or change the precision, then run() again",
+        next_step="lower learning_rate or change the precision in a new study",
     )
 
 
@@ -68,12 +68,8 @@ class BaselineLost:
     @property
     def table(self) -> Note:
         """The headline: what happened, and what to change."""
-        return Note(
-            [
-                f"{self.reason}. Lower learning_rate or change the precision in a new "
-                "study."
-            ]
-        )
+        change = "Lower learning_rate or change the precision in a new study."
+        return Note([f"{self.reason}. {change}"])
 
     # Of chexnet, precision and time_to_accuracy.
     curves = same = trainings = speed = published_table = table

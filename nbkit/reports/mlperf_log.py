@@ -156,10 +156,8 @@ def closed_obstacles(run: StoredRun) -> list[str]:
     ----------
     https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
     """
-    benchmark = _benchmark(run)
-    obstacles = (
-        [] if benchmark == "resnet" else [f"{benchmark} is not resnet on ImageNet"]
-    )
+    is_resnet = _benchmark(run) == "resnet"
+    obstacles = [] if is_resnet else ["not resnet50 on all images of ImageNet"]
     for name, allowed in _CLOSED.items():
         value = getattr(run.config, name)
         if value not in allowed:

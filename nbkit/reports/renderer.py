@@ -153,7 +153,7 @@ class Report:
         }
 
     def save(self, folder: Path) -> SavedReport:
-        """Write the page, the result, every picture and every table; show them.
+        """Write the page, the result, every picture and every table.
 
         ``report.html``, ``result.json``, ``figures/*.png`` and ``tables/*.csv``. Files
         are replaced atomically. Charts and tables of an earlier report that are not in

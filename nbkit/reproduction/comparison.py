@@ -72,7 +72,7 @@ def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
     RunNotFoundError
         If there is no run with that id.
     ConfigError
-        If an arm has no runs, or a run is in both arms.
+        If an arm is no run, run id or list of runs, or a run is in both arms.
 
     Examples
     --------

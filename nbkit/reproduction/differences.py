@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
+from nbkit.plural import plural
 from nbkit.review.usable_arms import earliest, no_verdict_sentence, usable_arms
 from nbkit.statistics import Ratio, ratio
 from nbkit.store.nonfinite import NonFinite
@@ -189,7 +190,7 @@ def rates_in_words(
         return f"{rate} (median, n={n_runs})"
     if n_steps is None:
         return rate
-    of = f"over {n_steps:,} steps" if n_steps else "last logged value"
+    of = f"over {plural(n_steps, 'step')}" if n_steps else "last logged value"
     return f"{rate} ({of})"
 
 

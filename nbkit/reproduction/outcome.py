@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from nbkit.plural import plural
 from nbkit.reproduction.differences import (
     Difference,
     difference_table,
@@ -40,7 +41,7 @@ class LossComparison:
         if not self.n_steps:
             return "No step has a loss in both runs."
         if self.first_step is None:
-            return f"The losses of {self.n_steps:,} steps are bitwise equal."
+            return f"The losses of {plural(self.n_steps, 'step')} are bitwise equal."
         text = (
             f"The losses differ from step {self.first_step:,}: "
             f"{_number(self.original)} in the original vs. {_number(self.reproduced)} "
@@ -127,8 +128,8 @@ class Reproduction:
             return (
                 f"Median of the original's {between.n} runs: "
                 f"{between.confidence * 100:g}% CI "
-                f"[{between.ci_low:,.1f}, {between.ci_high:,.1f}] images/s; this run "
-                f"({rate:,.1f}) is "
+                f"[{between.ci_low:,.1f}, {between.ci_high:,.1f}] images/s; the first "
+                f"new run ({rate:,.1f}) is "
                 f"{_where(rate, between.ci_low, between.ci_high)} it."
             )
         text = "The original is a single run, without a CI"
@@ -138,7 +139,7 @@ class Reproduction:
             return f"{text}."
         return (
             f"{text}; its steps have quartiles {low:,.1f} to "
-            f"{high:,.1f} images/s; the new median step ({middle:,.1f}) is "
+            f"{high:,.1f} images/s; the first new run's median ({middle:,.1f}) is "
             f"{_where(middle, low, high)} that range."
         )
 
@@ -185,4 +186,4 @@ def _where(value: float, low: float, high: float) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else repr(value)
+    return "NaN/Inf" if value is None else repr(value)

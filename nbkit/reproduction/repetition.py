@@ -108,7 +108,7 @@ def reproduce(
         are incomplete, or its function was pickled by another Python version); with
         `strict`, also if anything differs.
     ConfigError
-        If `repeats` is below 1, or the data does not exist.
+        If ``run`` is not a run, `repeats` is below 1, or the data does not exist.
     RunFailedError, RunStoppedError
         If a new run fails, or is stopped.
 
@@ -129,7 +129,7 @@ def reproduce(
     """
     original = attach(run) if isinstance(run, str) else run
     if not isinstance(original, Run):
-        message = f"run={original!r:.60} is not a run. Pass a run of runs_by_arm()."
+        message = f"run={original!r:.60} is not a run. Pass a run or its id."
         raise ConfigError(message)
     if repeats < 1:
         message = f"repeats={repeats} is below 1. Use 1 or more."

@@ -105,8 +105,8 @@ def area_under_roc(
     members = range(len(scores)) if groups is None else groups
     if not len(scores) == len(labels) == len(members):
         message = (
-            f"{len(scores)} scores, {len(labels)} labels and {len(members)} groups do "
-            "not match. Pass one score, label and group per image."
+            f"scores ({len(scores)}), labels ({len(labels)}) and groups "
+            f"({len(members)}) do not match. Pass one of each per image."
         )
         raise NotEnoughDataError(message)
     numbers = [score for score in scores if score is not None]

@@ -41,7 +41,8 @@ class PairedAccuracy:
     """p-value of McNemar's exact test for equal accuracy."""
     verdict: AccuracyVerdict
     """``kept`` if the whole interval is above -margin, ``lost`` if all of it is below
-    -margin, ``lower`` if all of it is below 0 but not below -margin."""
+    -margin, ``lower`` if all of it is below 0 but not below -margin, else ``too few
+    images to tell``."""
     confidence: float
     margin: float
 

@@ -10,8 +10,6 @@ RATE_STATISTIC = (
     "median over runs of images / time of the measured steps; includes data wait, "
     "excludes warm-up"
 )
-
-
 RATE_INTERVAL = "95% CI, Student's t on the logarithm of each run's rate"
 
 UNKNOWN = "–"
@@ -121,11 +119,7 @@ def size_label(world_size: int, nnodes: int) -> str:
 
 
 def device_label(device_type: str, count: int, nnodes: int = 1) -> str:
-    """Return a size in words.
-
-    Such as ``1 GPU``, ``8 GPUs``, ``2 x 8 GPUs``, ``2 x 1 GPU`` or
-    ``2 CPU processes``.
-    """
+    """Return a size in words: ``8 GPUs``, ``2 x 1 GPU`` or ``2 CPU processes``."""
     singular, several = ("GPU", "GPUs")
     if device_type == "cpu":
         singular, several = ("CPU process", "CPU processes")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nbkit.plural import plural
+
 _WIDEST = 100.0
 
 
@@ -43,7 +45,7 @@ def size_in_words(size_bytes: float) -> str:
 def duration_in_words(seconds: float) -> str:
     """Return a duration: ``40 seconds``, ``12 minutes`` or ``3.5 hours``."""
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
+        return plural(round(seconds), "second")
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.1f} hours"

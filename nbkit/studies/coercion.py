@@ -150,9 +150,9 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
 }
 _REMEDIES = {
     "int": "not a whole number. Use an integer, such as 8.",
-    "float": "not a number. Use a number, such as 0.1.",
-    "bool": "neither true nor false. Use true or false.",
-    "str": "not a string. Pass it to papermill with -r {name} {value}.",
+    "float": "not a finite number. Use a number, such as 0.1.",
+    "bool": "not a boolean. Use true or false.",
+    "str": "not a string. Quote it, or pass it to papermill with -r {name} {value}.",
     "dict": 'not a JSON object. Use an object, such as {{"slurm_qos": "high"}}.',
 }
 _LIST_REMEDIES = {

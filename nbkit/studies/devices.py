@@ -57,7 +57,7 @@ def why_cpus(requested: str, engine: str) -> str:
     """Return why CPU processes are used instead of GPUs."""
     if requested in ("cpu", "replay"):
         return f"device={requested} was requested"
-    return f"there is no GPU {'here' if engine == 'local' else 'on these nodes'}"
+    return f"there is no {'visible GPU' if engine == 'local' else 'GPU on these nodes'}"
 
 
 def described_gpus(device: str) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def _kernel(folder: Path | None) -> CheckResult:
     python = _python_of(folder)
     is_usable = python is None or _has_nbkit(python)
     status = f"{_KERNEL} ({folder})"
-    status += "" if is_usable else f" starts {python}, where nbkit is not installed"
+    status += "" if is_usable else f" starts {python}, where nbkit was not found"
     return check("Kernel", is_usable, status, remedy, "failure")
 
 

@@ -46,7 +46,7 @@ def headline_so_far(study: StoredStudy) -> str:
 def answer_so_far(study: StoredStudy) -> str:
     """Return the answer of the finished runs, without their number."""
     answer = importlib.import_module("nbkit.questions.study_report").make(study).answer
-    return re.sub(r"^So far, \d+ of \d+ planned runs have finished\.\s*", "", answer)
+    return re.sub(r"^So far, \d+ of \d+ planned runs \w+ finished\.\s*", "", answer)
 
 
 def settled_arms(study: StoredStudy) -> set[str]:

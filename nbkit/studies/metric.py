@@ -59,6 +59,7 @@ class Metric:
                 f"better={better!r}": better is not None,
                 f"margin={margin:g}": margin,
                 f"minimum_runs={minimum_runs}": minimum_runs != MINIMUM_RUNS,
+                f"discard_floors={discard_floors}": discard_floors is not None,
             }
             if given := [text for text, is_set in settings.items() if is_set]:
                 message = (
@@ -151,6 +152,8 @@ class Metric:
             remedy = f"Call nbkit.log({{{name!r}: ...}})"
             if form is None:
                 remedy += f", or print '{name}: 0.5'"
+            elif step is not None:
+                remedy += f" in step {step}"
             elif form == "returned":
                 remedy = "Return a number, or {'loss': 0.5} for returned:loss"
             message = (

@@ -112,7 +112,7 @@ def params(question: str | None = None) -> Parameters:
     Raises
     ------
     ParameterError
-        If names are not declared or values are not valid; the error lists all of them.
+        If not in a notebook, or names or values are not valid; all of them are listed.
     ConfigError
         If there is no such question.
     """

@@ -18,25 +18,13 @@ from nbkit.store.metrics import store_error
 from nbkit.telemetry.storage import describe_storage
 
 FORMS = ("files", "webdataset", "recordio", "tfrecord")
-
-
 _FILES = FORMS[0]
-
-
 PHOTOS_PREFIX = "nbkit-photos-"
 """Of the folders that get photographs."""
-
-
 _ABANDONED_AFTER_SECONDS = 86_400
-
-
 _JPEG_START, _JPEG_COMMENT = b"\xff\xd8", b"\xff\xfe"
-
-
 _BLOCK_BYTES = 4096
 """That a filer compares at least, to keep equal ones once."""
-
-
 _LEAST_COMMENT_BYTES = 32
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError, RunNotFoundError, StoreError
 from nbkit.launch.run import Run, attach
+from nbkit.plural import plural
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
 from nbkit.store.record import RunState, read_json, report_corruption
@@ -271,12 +272,12 @@ class StoredStudy:
         return runs
 
     def __repr__(self) -> str:
-        done, planned = len(self._finished()), len(self.order)
+        done, planned = len(self._finished()), plural(len(self.order), "run")
         diverged = len(self._finished(diverged=True)) - done
         origin = imported_from(self.paths.imported)
         mark = f", {diverged} not finite" if diverged else ""
         mark += "" if origin is None else f", imported from {origin}"
-        return f"<Study {self.study_id} {done} of {planned} runs finished{mark}>"
+        return f"<Study {self.study_id} {done} of {planned} finished{mark}>"
 
     @property
     def _content(self) -> dict[str, Any]:
@@ -304,6 +305,6 @@ def resume_command(study: StoredStudy, arguments: str = "") -> str:
 def resume_hint(study: StoredStudy) -> str:
     """Return what to do with a study that was interrupted, in words."""
     return (
-        f"{resume_command(study)} completes the study; nbkit report {study.study_id} "
+        f"{resume_command(study)} continues the study; nbkit report {study.study_id} "
         "reports the finished runs."
     )

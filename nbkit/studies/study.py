@@ -129,8 +129,8 @@ class Study(StoredStudy):
             control). The other arms are compared with the baseline. The two are as far
             apart as the order allows.
         unrepeated
-            Configurations by name that are run once, before the arms, such as a
-            measurement of all-reduce bandwidth. They are not compared.
+            Configurations by name that are run once, before the arms (with ``minutes``,
+            after the first pair), and not compared, such as all-reduce bandwidth.
         concurrent
             Groups of arms that are started together, each in the order of the arms. If
             one run of a group does not finish, the whole group is repeated.
@@ -159,7 +159,7 @@ class Study(StoredStudy):
         ConfigError
             If there is nothing to run, a name is used twice, two arms are the same
             program, the control is not an arm, arms cannot be started together, an arm
-            contains a secret, or ``minutes`` is not a time.
+            contains a secret, or ``minutes`` or a setting of the metric is not valid.
         RunError
             If a configuration needs ``trust``.
         StoreError
@@ -167,8 +167,8 @@ class Study(StoredStudy):
         """
         if not arms or repeats < 1:
             message = (
-                f"a study with {len(arms)} arms and repeats={repeats} has no runs. Use "
-                "at least one arm and repeats=1."
+                f"arms={list(arms)!r} and repeats={repeats} plan no runs. Use at least "
+                "one arm and repeats=1."
             )
             raise ConfigError(message)
         for arm, configuration in arms.items():
@@ -176,7 +176,7 @@ class Study(StoredStudy):
                 message = (
                     f"arm {arm!r} is {configuration!r:.80} "
                     f"({type(configuration).__name__}). Pass an ExperimentConfig, "
-                    "nbkit.script(path) or nbkit.function(train)."
+                    "nbkit.script(path), nbkit.module(name) or nbkit.function(train)."
                 )
                 raise ConfigError(message)
         limit = checked_minutes(minutes)
@@ -322,7 +322,7 @@ class Study(StoredStudy):
             times = self.earlier_times | start_times(self)
             shown = Progress(self.name, len(starts), quiet=not progress, times=times)
             if progress and (seconds := self.estimated_seconds):
-                by = "by earlier runs of the same arms."
+                by = "from earlier runs of these arms."
                 shown.say(f"Estimated: {duration_in_words(seconds)}, {by}")
             if wait_for_idle and starts:
                 self._wait_for_idle(starts, wait_for_idle, shown.say)

@@ -261,7 +261,7 @@ def test_doctor_kernel(tmp_path, monkeypatch, python, state):
 
     assert kernel.state == state
     if state == "failure":
-        assert f"starts {python}, where nbkit is not installed" in kernel.found
+        assert f"starts {python}, where nbkit was not found" in kernel.found
         assert kernel.remedy == f"{sys.executable} -m ipykernel install --user"
 
 

@@ -124,7 +124,7 @@ def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):
     assert run("--repeats", "2", factor=factor) == 130
     printed = capsys.readouterr()
     command = "nbkit try code/train.py --metric loss --better lower --repeats 2"
-    assert f"`{command} --device cpu -- ...` completes the study" in printed.out
+    assert f"`{command} --device cpu -- ...` continues the study" in printed.out
     study = nbkit.Study.open(printed.err.split("study ")[1].split()[0])
     assert make(study).next_step.startswith(f"`{command}")
     study.paths.imported.write_text('{"time": "", "host": "", "exported": ""}')

@@ -50,7 +50,7 @@ def test_a_short_run_tells_epochs_evaluations_and_start(short):
     assert "no CI from a single run" in notes
     assert "Here: synthetic data, fp32, batch 100" in notes
     assert "global batch 3264 of the recipe" in notes
-    assert "one cold-cache evaluation" in notes
+    assert "from the evaluations of the short runs" in notes
     assert "is not fp16 as in the recipe" in notes
 
 
@@ -90,7 +90,7 @@ def test_runs_are_given_as_such_or_by_their_ids_and_nothing_is_dropped(
 
     for given in (run.run_id, [run.run_id], StoredRun(run.paths.root)):
         assert cells(nbkit.estimate(given))["from"] == "1 run"
-    for given, said in (([], "runs=0 runs"), (object(), "a object"), ([3], "a int")):
+    for given, said in (([], "empty"), (object(), "object is"), ([3], "int is not")):
         with pytest.raises(ConfigError, match=said):
             nbkit.estimate(given)
 

@@ -75,7 +75,7 @@ def test_bad_parameters_are_all_named_before_anything_else_is_done(path, code):
     for name in numbers:
         assert f"{name}='perhaps' is not a whole number" in said
     for name in truths:
-        assert f"{name}='perhaps' is neither true nor false" in said
+        assert f"{name}='perhaps' is not a boolean" in said
     # Only imports come before the check.
     first, *_ = (cell for cell in code if "tags" not in cell.metadata)
     statements = ast.parse(first.source).body

@@ -101,14 +101,14 @@ def test_needed_sentence_small_difference():
     noisy = [100.0, 60.0, 170.0, 90.0, 130.0]
     found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
 
-    assert "a verdict: more than 100 for b (difference small" in found.needed_sentence
+    assert "a verdict: more than 100 for b (difference close" in found.needed_sentence
     assert cells(found.certainty, "b")["needed for a verdict"] == "more than 100 runs"
 
 
 def test_arms_sentence_cpu():
     found = Arms({"a": runs(STEADY, device_type="cpu")}, "a")
 
-    assert found.sentence.startswith("CPU smoke test: a trains 100.0 images/s")
+    assert found.sentence.startswith("CPU smoke test: a: 100.0 images/s")
     assert "CPU smoke test" in found.table().caption
     assert found.control_sentence == ""
 
@@ -126,7 +126,7 @@ def test_arms_table_without_rate():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(40, "40 seconds"), (720, "12 minutes"), (12_600, "3.5 hours")],
+    [(1, "1 second"), (40, "40 seconds"), (720, "12 minutes"), (12_600, "3.5 hours")],
 )
 def test_duration_in_words(seconds, text):
     assert duration_in_words(seconds) == text
@@ -154,7 +154,7 @@ def test_arms_table_bimodal_runs():
     shown, grouped = found.table().notes[-2:]
 
     assert shown.endswith("fp32: 100.0, 100.1, 110.0, 110.1, 110.2.")
-    assert grouped.startswith("The runs of fp32 form two groups")
+    assert grouped.startswith("Runs in two groups, for example at different")
     assert "95% CI [99.3, 113.1], n=5: 100.0, 100.1," in found.sentence
     assert not any("each run" in note for note in many.table().notes)
     assert many.sentence.endswith("(95% CI [99.9, 100.2], n=10).")

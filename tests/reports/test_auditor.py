@@ -77,7 +77,7 @@ def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
     cpus = by_code["other-cpu-processes"]
     assert not audit.is_clean
     assert by_code["control-differs"].evidence == (
-        "A/A control differs by 50.0%; limit: 10%, or its CI"
+        "A/A control differs by 50.0%; limit: 10%, or a CI beyond the margin"
     )
     assert cpus.kind.action == "Measure again when nothing else runs on this machine."
     assert f"limit: {NO_CPU_SHARE * 100:g}% of" in by_code["no-cpu"].evidence
@@ -100,7 +100,7 @@ def test_an_arm_without_a_run_is_a_finding_of_a_study(store):
 
     [finding] = [one for one in nbkit.audit(study) if one.code == "missing-runs"]
 
-    assert finding.evidence.startswith("1 of 2 planned runs have finished, but no")
+    assert finding.evidence.startswith("1 of 2 planned runs has finished, but no")
     assert finding.kind.action == "Resume the study."
 
 

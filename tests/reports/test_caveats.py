@@ -220,7 +220,7 @@ def test_run_caveat_text_diverged():
     said = run_caveat_text({"fp16": [run]}, {"fp16": NonFinite("loss", 9)})
 
     assert said.startswith("Diverged: fp16 (loss not finite at step 9); 1 more reason")
-    assert "Warning: the clocks were held down (1 of 1 runs of fp16)." in said
+    assert "Warning: the clocks were held down (1 of 1 run of fp16)." in said
 
 
 def study_of(*finished):

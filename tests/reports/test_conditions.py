@@ -93,10 +93,10 @@ def test_describe_images_skipped_files():
 
 
 def test_where_and_when_several_nodes():
-    one = where_and_when({"nodes": ["n1"], "usable_cpus": 8.0})
+    one = where_and_when({"nodes": ["n1"], "usable_cpus": 1.0})
     two = where_and_when({"nodes": ["n1", "n2"], "usable_cpus": 8.0})
 
-    assert "on nodes n1, 8 usable CPUs; " in one
+    assert "on node n1, 1 usable CPU; " in one
     assert "on nodes n1, n2, 8 usable CPUs on the first node; " in two
 
 

@@ -48,7 +48,7 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     disturbed = nbkit.compare(run, other)
     assert disturbed.ratio is None
     assert disturbed.sentence.startswith(
-        "Inconclusive: clocks were held down (1 of 1 runs of "
+        "Inconclusive: clocks were held down (1 of 1 run of "
     )
     causes[:] = [Cause("other-processes", 0.4, "Others.", "Leave.", None)]
     assert nbkit.compare(run, other).ratio is None

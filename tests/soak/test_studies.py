@@ -265,7 +265,7 @@ def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small)
 
     assert viewer.missing == []
     assert [len(runs) for runs in viewer.runs_by_arm().values()] == [1]
-    assert "1 of 1 runs finished" in repr(viewer)
+    assert "1 of 1 run finished" in repr(viewer)
 
 
 def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):

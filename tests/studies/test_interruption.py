@@ -57,7 +57,7 @@ def test_a_headline_that_lacks_an_arm_begins_with_the_missing_runs(store, capsys
 
     printed = capsys.readouterr().out
     assert (
-        "\nInconclusive: 1 of 4 planned runs have finished, "
+        "\nInconclusive: 1 of 4 planned runs has finished, "
         "but no run of arm smooth. Resume the study.\n" in printed
     )
     assert "images/s" not in printed

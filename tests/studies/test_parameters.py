@@ -153,7 +153,7 @@ def test_every_error_is_told_at_once_with_what_to_do():
     assert lines[0].endswith("Did you mean 'gpus'?")
     assert lines[1] == "gpus='lots' is not a whole number. Use an integer, such as 8."
     assert "precision='a,,b'" in lines[2]
-    assert "strict_gpus=1 is neither true nor false" in lines[3]
+    assert "strict_gpus=1 is not a boolean" in lines[3]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_every_error_is_told_at_once_with_what_to_do():
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(name, value):
-    with pytest.raises(ParameterError, match=f"{name}=.* (not a|neither)"):
+    with pytest.raises(ParameterError, match=f"{name}=.* not a"):
         check_parameters(*injected(**{name: value}))
 
 
