@@ -288,11 +288,13 @@ class _Reader:
             )
             raise ConfigError(message) from error
         except (MemoryError, ImportError) as error:
-            lacks = "memory" if isinstance(error, MemoryError) else str(error)
+            lacks, remedy = str(error), "Install the missing library"
+            if isinstance(error, MemoryError):
+                lacks, remedy = "out of memory", "Free memory"
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"decoded on this machine ({lacks}). Install the missing library or "
-                "remove the image, then start again."
+                f"decoded on this machine ({lacks}). {remedy} or remove the image, "
+                "then start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

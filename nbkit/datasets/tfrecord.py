@@ -156,20 +156,21 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     for names in (_IMAGE, _LABEL):
         called += [name for name in names if name in features][:1]
         if not set(names).intersection(called):
+            wanted = " or ".join(repr(name.decode()) for name in names)
             available = ", ".join(
                 visible(os.fsdecode(name)) for name in sorted(features)
             )
             message = (
-                f"{where} no feature {names[0].decode()!r}, only {available}. Pack the "
-                "images again."
+                f"{where} no feature {wanted}, only {available}. Pack the images with "
+                "this feature."
             )
             raise ConfigError(message)
     image, label = called
     pieces = list(_bytes_list(wire, *features[image]))
     if len(pieces) != 1:
         message = (
-            f"{where} {len(pieces)} files in its feature {image.decode()!r} (limit 1). "
-            "Pack the images again."
+            f"{where} {len(pieces)} files in its feature {image.decode()!r}, not 1. "
+            "Pack one image per record."
         )
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))
