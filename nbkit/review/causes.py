@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from nbkit.plural import plural
 from nbkit.review.findings import Coded, Findings, Line
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
 
@@ -196,7 +197,8 @@ class Diagnosis(Findings[Cause]):
             lines.append(
                 (
                     "",
-                    f"{share:>4}  {operator['name']} ({operator['calls']} calls)",
+                    f"{share:>4}  {operator['name']} "
+                    f"({plural(operator['calls'], 'call')})",
                     None,
                 )
             )

@@ -102,7 +102,7 @@ def _unfinished(facts: _Facts) -> Iterator[Outcome]:
     if facts.state is not RunState.FINISHED:
         yield (
             "unfinished",
-            f"{facts.state}, {facts.summary.n_steps} measured steps",
+            f"{facts.state}, {plural(facts.summary.n_steps, 'measured step')}",
         )
 
 
@@ -161,7 +161,7 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
         return
     count = facts.summary.n_steps
     if count < _FEW_STEPS:
-        yield "few-steps", f"{count} measured steps"
+        yield "few-steps", plural(count, "measured step")
     if facts.summary.bursts is not None:
         yield "bursts", facts.summary.bursts.removeprefix("steps come in bursts: ")
     if facts.config.task == "load":
@@ -249,8 +249,9 @@ def _binding(facts: _Facts) -> Iterator[Outcome]:
         first = unbound[0]
         yield (
             "unbound",
-            f"cpu_binding={first['asked']}, {len(unbound)} of {len(bindings)} ranks; "
-            f"rank {first['rank']}: {first['why_not']}",
+            f"cpu_binding={first['asked']}, {len(unbound)} of "
+            f"{plural(len(bindings), 'rank')}; rank {first['rank']}: "
+            f"{first['why_not']}",
         )
 
 
