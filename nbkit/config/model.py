@@ -78,8 +78,7 @@ class Model(BaseModel):
             lines: dict[str, str] = {}
             for detail in error.errors(include_url=False):
                 for path, line in _lines(detail, fields).items():
-                    # A union reports each of its members: the first says enough, but
-                    # for the names that it allows.
+                    # A union reports each of its members: the first, and its names.
                     allowed = detail.get("ctx", {}).get("expected")
                     if path in lines and allowed:
                         lines[path] = f"{lines[path][:-1]}, or {allowed}."

@@ -56,10 +56,7 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
             )
             raise ValueError(message)
         if (have == "nothing") != (step == "list"):
-            message = (
-                "requires one 'list' step, at the start. Begin with 'list', and use "
-                "it once"
-            )
+            message = "requires one 'list' step, at the start. Use it first, and once"
             raise ValueError(message)
         if have not in takes:
             following = [name for name, inputs in _MAKES.items() if have in inputs]
@@ -70,10 +67,8 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
             raise ValueError(message)
         have = takes[have]
     if have != "batches":
-        rest = {"files": "read,map,batch", "records": "map_and_batch"}.get(
-            have, "batch"
-        )
-        message = f"outputs {have}, but training requires batches. Append {rest!r}"
+        end = {"files": "read,map,batch", "records": "map_and_batch"}.get(have, "batch")
+        message = f"outputs {have}, but training requires batches. Append {end!r}"
         raise ValueError(message)
     if steps.count("shard") != 1:
         message = f"has {steps.count('shard')} 'shard' steps. Use exactly one"

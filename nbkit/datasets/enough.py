@@ -74,11 +74,9 @@ def too_few_images(
     if images >= needed:
         return None
     fitting = images // (ranks * accumulation)
-    remedy = (
-        f"batch_size_per_gpu={fitting} or less"
-        if fitting
-        else f"batch_size_per_gpu=1 and ranks x accumulation steps of {images} or less"
-    )
+    remedy = f"batch_size_per_gpu={fitting} or less"
+    if not fitting:
+        remedy = f"batch_size_per_gpu=1 with ranks x accumulation steps <= {images}"
     return (
         f"data={config.data!r} has {plural(images, 'training image')}, but one global "
         f"batch needs {needed:,} ({plural(batch_size, 'image')} x "

@@ -70,7 +70,6 @@ def readable(root: Path) -> Iterator[None]:
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename or 'a file'} cannot be read "
-            f"({error.strerror}). Fix its permissions, or copy the data to another "
-            "folder."
+            f"({error.strerror}). Fix its permissions, or copy the data elsewhere."
         )
         raise ConfigError(message) from error

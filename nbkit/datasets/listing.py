@@ -120,8 +120,7 @@ class Listing:
         except OSError as error:
             message = (
                 f"data={str(self.root)!r}: {error.filename} cannot be read "
-                f"({error.strerror}). Restore it or its permissions, and do not change "
-                "data in use."
+                f"({error.strerror}). Restore it, and do not change data in use."
             )
             raise ConfigError(message) from error
         return Fingerprint(

@@ -288,13 +288,11 @@ class _Reader:
             )
             raise ConfigError(message) from error
         except (MemoryError, ImportError) as error:
-            lacks, remedy = str(error), "Install the missing library"
-            if isinstance(error, MemoryError):
-                lacks, remedy = "out of memory", "Free memory"
+            lacks = "memory" if isinstance(error, MemoryError) else str(error)
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"decoded on this machine ({lacks}). {remedy} or remove the image, "
-                "then start again."
+                f"decoded on this machine (missing: {lacks}). Free memory, install the "
+                "library or remove the image, then start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

@@ -160,9 +160,8 @@ def check_patients(
     if both:
         message = (
             f"data={str(csv_path)!r} has {plural(len(both), 'patient')} in both "
-            f"training and evaluation (leakage: {few(both)}). Assign all images of a "
-            "patient to one split, or remove the column 'split' or NIH's lists to "
-            "split by patient automatically."
+            f"training and evaluation (leakage: {few(both)}). Assign each patient to "
+            "one split, or remove the column 'split' (NIH: both lists) to split them."
         )
         raise ConfigError(message)
 
@@ -263,8 +262,7 @@ def _splits(
     for line, row in rows.items():
         if row[place].strip().lower() not in _SPLITS:
             split = row[place].strip()
-            known = ", ".join(_SPLITS)
-            problem = f"has split={split!r} in line {line}, not one of {known}"
+            problem = f"has split={split!r} in line {line}, not one of {[*_SPLITS]}"
             raise _unusable(csv_path, problem)
     splits = {name: _SPLITS[row[place].strip().lower()] for name, row in listed.items()}
     check_patients(csv_path, splits, patients)

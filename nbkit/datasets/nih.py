@@ -156,8 +156,7 @@ def _only_one(
     """Return the path of an image; None if it is not there."""
     names = where.get(image, [])
     if len(names) > 1:
-        where = " and ".join(names)
-        problem = f"lists {image!r}, which exists {len(names)} times: {where}"
+        problem = f"lists {image!r}, which exists at {' and at '.join(names)}"
         raise _unusable(csv_path, problem)
     return names[0] if names else None
 

@@ -89,9 +89,6 @@ def pack(
     if folder.is_symlink():
         folder = folder.resolve()  # nothing can be renamed to a link's name
     _check_arguments(folder, format, shard_megabytes)
-    if data == "synthetic":
-        message = "data='synthetic' has no files. Pass the path or name of a data set."
-        raise ConfigError(message)
     listing = find(
         str(data), missing_labels=missing_labels, uncertain_labels=uncertain_labels
     )
@@ -127,9 +124,7 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
         message = f"format={format!r} is unknown. Use one of {known}."
         raise ConfigError(message)
     if shard_megabytes is not None and shard_megabytes < 1:
-        message = (
-            f"shard_megabytes={shard_megabytes} is below 1. Use 1 or more, or omit it."
-        )
+        message = f"shard_megabytes={shard_megabytes} is below 1. Use 1 or more."
         raise ConfigError(message)
     if folder.is_mount():
         message = (

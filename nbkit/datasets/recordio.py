@@ -21,7 +21,6 @@ from nbkit.datasets.packed import Packed, list_packed
 from nbkit.datasets.samples import RECORDIO_MAGIC, ImageSample, Pieces
 from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
-from nbkit.plural import plural
 from nbkit.reading import read_file
 
 SUFFIX = ".rec"
@@ -97,14 +96,13 @@ def _open(
         head = _head(descriptor, pieces, length)
         if len(head) < length:
             raise damaged(
-                path, offset, f"a record too short for {plural(count, 'label')}"
+                path, offset, f"a record that is too short for its labels ({count})"
             )
         values = struct.unpack_from(f"<{count}f", head, _HEADER.size)
     if not all(value.is_integer() for value in values):
         message = (
-            f"{path}: the image at byte {offset:,} has the label "
-            f"{', '.join(map(str, values))}, which is neither a class index nor a list "
-            "of 0 and 1. Pack the images again."
+            f"{path}: the image at byte {offset:,} has the label {[*values]}, which is "
+            "neither a class index nor a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message)
     return tuple(map(int, values)), number, _without(pieces, length)

@@ -156,13 +156,12 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     for names in (_IMAGE, _LABEL):
         called += [name for name in names if name in features][:1]
         if not set(names).intersection(called):
-            wanted = " or ".join(repr(name.decode()) for name in names)
             available = ", ".join(
                 visible(os.fsdecode(name)) for name in sorted(features)
             )
             message = (
-                f"{where} no feature {wanted}, only {available}. Pack the images with "
-                "this feature."
+                f"{where} no feature {b' or '.join(names).decode()}, only {available}. "
+                "Pack the images with this feature."
             )
             raise ConfigError(message)
     image, label = called

@@ -351,7 +351,7 @@ def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:
         if requested == "fio":
             message = f"engine='fio' supports 1 file, not {len(work.files)}. Use 'own'."
             raise ConfigError(message)
-        return _OWN_READER, "several files are read"
+        return _OWN_READER, "many files are read"
     if requested == "auto" and work.total_bytes < _FIO_FROM_BYTES:
         return _OWN_READER, "less than 1 GiB is too little for fio's resolution of 1 ms"
     version = fio.fio_version()

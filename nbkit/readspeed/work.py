@@ -87,12 +87,9 @@ def work_on(
     if per_thread == 0:
         held = sum(sizes)
         more = f" and {plural(len(files) - 1, 'more file')}" if len(files) > 1 else ""
-        have = (
-            f"total_bytes={total_bytes:,}"
-            if total_bytes < held
-            else f"{files[0]}{more}: {held:,} bytes"
-        )
-        remedy = "more bytes" if total_bytes < held else "larger files"
+        have, remedy = f"{files[0]}{more}: {held:,} bytes", "larger files"
+        if total_bytes < held:
+            have, remedy = f"total_bytes={total_bytes:,}", "more bytes"
         fewer = ", fewer threads" if threads > 1 else ""
         message = (
             f"{have}, but one operation of each thread ({threads}) takes "

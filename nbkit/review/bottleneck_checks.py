@@ -101,13 +101,11 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
     if excess < WORTH_A_WORD:
         return
     reason, change = _why_slow(facts, slow, excess)
-    count = len(facts.ranks) - 1
-    others = f"the median of the other {count} ranks" if count > 1 else "the other rank"
     yield Cause(
         "slow-rank",
         excess,
-        f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than "
-        f"{others}{reason}.",
+        f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
+        f"of {plural(len(facts.ranks) - 1, 'other rank')}{reason}.",
         change,
         at_most(excess, "no slow rank"),
     )
@@ -194,16 +192,13 @@ def _communication(facts: Facts) -> Iterator[Cause]:
         else " Until the run ends, rank 0 cannot distinguish slow all-reduce from a "
         "slow rank."
     )
-    steps = 2 * (facts.config.get("gradient_accumulation_steps") or 1)
-    accumulate = f", or set gradient_accumulation_steps={steps}"
     yield Cause(
         "communication",
         share,
         f"{_everyone(facts)} waited for gradient all-reduce {share * 100:.0f}% of the "
         f"measured time (not overlapped with computation).{unsure}",
-        "double batch_size_per_gpu"
-        # CUDA graphs do not support it.
-        + ("." if facts.config.get("cuda_graphs") else f"{accumulate}."),
+        "double batch_size_per_gpu, or (without CUDA graphs) double "
+        "gradient_accumulation_steps.",
         Gain(
             high=1 / (1 - min(share, 0.99)),
             low=1 / (1 - share / 2),
@@ -231,7 +226,6 @@ def _batch(facts: Facts) -> Iterator[Cause]:
             "all-reduce: the host launches kernels too slowly."
         )
     share = max(update, idle)
-    # It cannot be combined with CUDA graphs.
     fused = facts.config.get("compile") or facts.config.get("cuda_graphs")
     yield Cause(
         "batch",
@@ -277,8 +271,7 @@ def _cpus_in_words(rank: RankTimes) -> str:
     where = f" of {rank.node}" if rank.node else ""
     if not 0 < len(numbers) <= 8:
         return f"its CPUs{where}"
-    plural = "s" if len(numbers) > 1 else ""
-    return f"CPU{plural} {', '.join(map(str, numbers))}{where}"
+    return f"CPU{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}{where}"
 
 
 _OTHERS: tuple[BottleneckCheck, ...] = (other_processes, no_cpu)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from nbkit.plural import plural
 from nbkit.review.findings import Coded, Findings, Line
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
 
@@ -197,8 +196,7 @@ class Diagnosis(Findings[Cause]):
             lines.append(
                 (
                     "",
-                    f"{share:>4}  {operator['name']} "
-                    f"({plural(operator['calls'], 'call')})",
+                    f"{share:>4}  {operator['name']} (calls: {operator['calls']})",
                     None,
                 )
             )

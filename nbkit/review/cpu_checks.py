@@ -77,11 +77,9 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     certain = compete and matters and (is_near or not jobs)
     if not certain or share < WORTH_A_WORD:
         return
-    waiting = (
-        ""
-        if queued is None
-        else f"; a rank was runnable but off-CPU {queued * 100:.0f}% of the time"
-    )
+    waiting = ""
+    if queued is not None:
+        waiting = f"; a rank was runnable but off-CPU {queued * 100:.0f}% of the time"
     own_name = f"these {len(jobs)} jobs" if len(jobs) > 1 else "this run"
     sisters, change = "", "rerun when no other process uses this host's CPUs."
     if (facts.record.get("tags") or {}).get("concurrent"):

@@ -67,14 +67,12 @@ def _throttled(facts: Facts) -> Iterator[Cause]:
     if slowed:
         worst = max(slowed, key=lambda gpu: (gpu.clock_lost or 0, gpu.slowed_share))
         lost, reasons = worst.clock_lost, ", ".join(worst.slowing_reasons)
-        is_hot = "thermal" in reasons or "hardware slowdown" in reasons
-        remedy = "cool the GPUs" if is_hot else "check the power supply of the GPUs"
         yield Cause(
             "throttled",
             None,
             f"{_counted(slowed, facts)} throttled ({reasons}) "
             f"{(worst.slowed_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
-            f"{remedy}; nvidia-smi -q -d PERFORMANCE shows the throttle reason.",
+            "cool the GPUs; nvidia-smi -q -d PERFORMANCE shows the throttle reason.",
             at_most(lost, "at maximum clock") if lost else None,
         )
 

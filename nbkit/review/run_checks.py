@@ -100,10 +100,8 @@ Outcome = tuple[str, str]
 
 def _unfinished(facts: _Facts) -> Iterator[Outcome]:
     if facts.state is not RunState.FINISHED:
-        yield (
-            "unfinished",
-            f"{facts.state}, {plural(facts.summary.n_steps, 'measured step')}",
-        )
+        steps = plural(facts.summary.n_steps, "measured step")
+        yield "unfinished", f"{facts.state}, {steps}"
 
 
 def _device(facts: _Facts) -> Iterator[Outcome]:
@@ -152,8 +150,7 @@ def _input(facts: _Facts) -> Iterator[Outcome]:
         evidence = cache_evidence(data, memory, facts.config.nnodes)
         epochs = 1 + max((line.get("epoch") or 0 for line in facts.steps), default=0)
         if evidence is not None:
-            plural = "s" if epochs > 1 else ""
-            yield "cached-data", f"{evidence}; {epochs} epoch{plural}"
+            yield "cached-data", f"{evidence}; {plural(epochs, 'epoch')}"
 
 
 def _steps(facts: _Facts) -> Iterator[Outcome]:

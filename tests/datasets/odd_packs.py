@@ -193,6 +193,6 @@ PACKS = {
     ),
     "odd name of a feature": (
         {"x.tfrecord": record(wire_field(1, wire_field(1, ODD_FEATURE)))},
-        r"no feature .* or 'image', only \\udcff\\x1b\. Pack|only .*\\x1b\. Pack",
+        r"no feature .* or image, only \\udcff\\x1b\. Pack|only .*\\x1b\. Pack",
     ),
 }

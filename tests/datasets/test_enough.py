@@ -20,7 +20,7 @@ def config_of(data, **fields):
         ({"batch_size_per_gpu": 7, "gpus": 2}, r"12 training images, .* needs 14 \("),
         (
             {"batch_size_per_gpu": 4, "gradient_accumulation_steps": 13},
-            r"needs 52 \(4 .*13 accumulation steps\)\. Use .*=1 and ranks x accumu",
+            r"needs 52 \(4 .*13 accumulation steps\)\. Use .*=1 with ranks x acc",
         ),
     ],
 )

@@ -149,9 +149,9 @@ def test_a_message_that_is_none_is_refused_with_its_place(tmp_path, message, sai
     [
         (
             {"image/encoded": bytes_list(b"a")},
-            "no feature 'image/class/label' or 'label', only im",
+            "no feature image/class/label or label, only im",
         ),
-        ({"x": bytes_list(b"a")}, "no feature 'image/encoded' or 'image', only x"),
+        ({"x": bytes_list(b"a")}, "no feature image/encoded or image, only x"),
         ({}, r"byte 0 is damaged or not a tf.train.Example \(no feature at byte 12\)"),
         (
             {"image": bytes_list(b"a", b"b"), "label": packed_integers(1)},
