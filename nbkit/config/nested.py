@@ -62,7 +62,7 @@ class AllReduceConfig(Model):
     bytes_min: Annotated[int, Field(ge=4, le=2**34)] = 2**10
     """Smallest message, in bytes."""
     bytes_max: Annotated[int, Field(ge=4, le=2**34)] = 2**28
-    """Largest message, in bytes; sizes grow by a factor of 4."""
+    """Maximum size, in bytes; sizes grow from ``bytes_min`` by a factor of 4."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Timed all-reduces of each size."""
     warmup_iterations: Annotated[int, Field(ge=0, le=10_000)] = 5

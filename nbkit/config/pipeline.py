@@ -52,7 +52,7 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
             near = suggest(step, [*PIPELINES, *_MAKES])
             message = (
                 f"{step!r} is not a step. Use {', '.join(_MAKES)}, or one pipeline: "
-                f"{' or '.join(PIPELINES)}.{near}"
+                f"{' or '.join(PIPELINES)}{'.' * bool(near)}{near}"
             )
             raise ValueError(message)
         if (have == "nothing") != (step == "list"):
