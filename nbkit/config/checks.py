@@ -82,8 +82,8 @@ _RULES = (
     _Rule(
         "cuda_graphs",
         lambda v, of: v and of["task"] == "inference",
-        "requires training steps, but task={task!r} has none. Set cuda_graphs=False, "
-        "or compile=True",
+        "requires training steps, but task={task!r} has none. Set "
+        "cuda_graphs=False; compile=True is supported",
         is_for_new=True,
     ),
     _Rule(
@@ -129,14 +129,15 @@ _RULES = (
     _Rule(
         "profile",
         lambda v, of: v and of["task"] != "train",
-        "is only supported by task='train', not {task!r}. Set profile=False, or call "
-        "torch.profiler in your own code",
+        "is only supported by task='train', not {task!r}. Set profile=False (a "
+        "function or script can call torch.profiler itself)",
     ),
     _Rule(
         "profile",
         lambda v, of: v and of["has_too_few_steps"],
         f"leaves no measured step after the warm-up and {PROFILED_STEPS} profiled "
-        "steps (steps={steps}). Use steps={needed_steps} or more",
+        "steps (steps={steps}). Use steps={needed_steps} or more with "
+        "warmup_steps={warmup_steps}",
     ),
     *(
         _Rule(
@@ -185,20 +186,20 @@ _RULES = (
     _Rule(
         "devices",
         lambda v, _: len(set(map(str, v or ()))) != len(v or ()),
-        "lists a device twice. List each device once, or share devices with "
-        "oversubscribe=True",
+        "lists a device twice. List each device once; oversubscribe=True shares "
+        "devices among ranks",
     ),
     _Rule(
         "oversubscribe",
         lambda _, of: of["gpus"] and of["num_devices"] > of["gpus"],
-        "devices lists {num_devices}, but gpus={gpus} ranks use only {gpus}. Use "
+        "devices lists {num_devices}, but gpus={gpus} uses only {gpus}. Use "
         "gpus={num_devices} or list fewer devices",
     ),
     _Rule(
         "oversubscribe",
         lambda v, of: not v and 0 < of["num_devices"] < (of["gpus"] or 0),
-        "gpus={gpus} ranks require {gpus} devices, but devices lists {num_devices}. "
-        "Use gpus={num_devices} or oversubscribe=True",
+        "gpus={gpus} requires {gpus} devices, but devices lists {num_devices}. Use "
+        "gpus={num_devices} or oversubscribe=True",
     ),
     _Rule(
         "cpus",
@@ -306,12 +307,11 @@ class ExperimentChecks(Model):
         minutes = math.ceil((delay + _START_SECONDS) / 60)
         if value.timeout_min is not None and value.timeout_min < minutes:
             enough = math.ceil((needed + _START_SECONDS) / 60) <= value.timeout_min
-            delayed = f"slurm_signal_delay_s={needed}"
-            less = delayed if enough else "lower stop_grace_seconds"
+            less = f", or slurm_signal_delay_s={needed}" if enough else ""
             message = (
-                f"timeout_min={value.timeout_min} is too short: a run takes up to "
-                f"{_START_SECONDS} s to start and is stopped {delay} s before its "
-                f"limit. Set timeout_min={minutes} or more, or {less}"
+                f"timeout_min={value.timeout_min} is too short for a start of "
+                f"{_START_SECONDS} s and a stop {delay} s before the limit. Set "
+                f"timeout_min={minutes} or more{less}"
             )
             raise ValueError(message)
         return value

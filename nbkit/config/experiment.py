@@ -11,6 +11,7 @@ from nbkit.config.checks import WINDOW_SECONDS, WINDOW_STEPS, ExperimentChecks
 from nbkit.config.manual import ManualConfig
 from nbkit.config.nested import AllReduceConfig, InferenceConfig, LoaderConfig
 from nbkit.config.slurm import SlurmConfig
+from nbkit.plural import plural
 
 IMAGENET_TRAIN_IMAGES = 1_281_167
 """ILSVRC2012 training images (https://image-net.org/challenges/LSVRC/2012/)."""
@@ -292,8 +293,9 @@ class ExperimentConfig(ExperimentChecks):
         if self.has_time_window:
             seconds, steps = WINDOW_SECONDS, WINDOW_STEPS
             return f"{seconds:g} s at a stable rate (at least {steps} steps)"
-        unit = "steps" if self.epochs is None else "epochs"
-        return f"{self.epochs or self.steps} {unit} ({self.warmup_steps} warm-up)"
+        if self.epochs is not None:
+            return f"{plural(self.epochs, 'epoch')} ({self.warmup_steps} warm-up steps)"
+        return f"{plural(self.steps or 0, 'step')} ({self.warmup_steps} warm-up)"
 
     @property
     def title(self) -> str:

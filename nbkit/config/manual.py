@@ -31,6 +31,6 @@ class ManualConfig(Model):
     @classmethod
     def _is_a_host(cls, value: str) -> str:
         if not _HOST.fullmatch(value):
-            message = "is not a host name or address. Set the port in rendezvous_port"
+            message = "is not a host or [IPv6] address. Set the port in rendezvous_port"
             raise ValueError(message)
         return value

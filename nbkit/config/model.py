@@ -78,7 +78,10 @@ class Model(BaseModel):
             lines: dict[str, str] = {}
             for detail in error.errors(include_url=False):
                 for path, line in _lines(detail, fields).items():
-                    # A union reports each of its members: the first says enough.
+                    # A union reports each of its members: the first, and its names.
+                    allowed = detail.get("ctx", {}).get("expected")
+                    if path in lines and allowed:
+                        lines[path] = f"{lines[path][:-1]}, or {allowed}."
                     lines.setdefault(path, line)
             raise ConfigError("\n".join(lines.values()), lines) from None
 
@@ -156,7 +159,7 @@ def _sentence(error: Any, fields: list[str]) -> str:
         "int_from_float": "is not a whole number. Use an integer.",
         "float_parsing": "is not a number. Use a number.",
         "finite_number": "is not finite. Use a finite number.",
-        "bool_parsing": "is neither true nor false. Use True or False.",
+        "bool_parsing": "is not a boolean. Use True or False.",
         "literal_error": "is unknown. Use {expected}.",
         "value_error": "{error}.",
     }

@@ -62,7 +62,7 @@ class AllReduceConfig(Model):
     bytes_min: Annotated[int, Field(ge=4, le=2**34)] = 2**10
     """Smallest message, in bytes."""
     bytes_max: Annotated[int, Field(ge=4, le=2**34)] = 2**28
-    """Largest message, in bytes; sizes grow by a factor of 4."""
+    """Maximum size, in bytes; sizes grow from ``bytes_min`` by a factor of 4."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Timed all-reduces of each size."""
     warmup_iterations: Annotated[int, Field(ge=0, le=10_000)] = 5
@@ -73,7 +73,7 @@ class AllReduceConfig(Model):
     def _not_below_min(cls, value: int, info: ValidationInfo) -> int:
         low = info.data.get("bytes_min")
         if low is not None and value < low:
-            message = f"{value} is below bytes_min={low}. Use {low} or more"
+            message = f"is below bytes_min={low}. Use {low} or more"
             raise ValueError(message)
         return value
 
@@ -84,10 +84,9 @@ class InferenceConfig(Model):
     batch_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = (1, 8, 32)
     """Images per forward pass; each batch size is one measurement."""
     batches: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Timed forward passes of each batch size. If a pass takes more than 50 ms, a time
-    limit applies instead: 50 ms per requested pass, but at least five seconds and three
-    passes. On a GPU, as many back-to-back passes follow, for at least six seconds; they
-    give rate and energy."""
+    """Timed forward passes of each batch size. Slow passes end at a time limit: 50 ms
+    per requested pass, but at least five seconds and three passes. On a GPU, as many
+    back-to-back passes follow, for at least six seconds; they give rate and energy."""
     warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
     """Untimed warm-up passes of each batch size (allocation, autotuning,
     compilation)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 from nbkit.registry import suggest
 
 MOST_LEFT_OUT = 0.05
@@ -48,22 +49,26 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
     for step in steps:
         takes = _MAKES.get(step)
         if takes is None:
-            names = ", ".join([*PIPELINES, *_MAKES])
             near = suggest(step, [*PIPELINES, *_MAKES])
-            message = f"{step!r} is not a pipeline or a step. Use {names}.{near}"
+            message = (
+                f"{step!r} is not a step. Use {', '.join(_MAKES)}, or one pipeline: "
+                f"{' or '.join(PIPELINES)}{'.' * bool(near)}{near}"
+            )
+            raise ValueError(message)
+        if (have == "nothing") != (step == "list"):
+            message = "requires one 'list' step, at the start. Use it first, and once"
             raise ValueError(message)
         if have not in takes:
+            following = [name for name, inputs in _MAKES.items() if have in inputs]
             message = (
                 f"{step!r} requires {' or '.join(takes)}, but its input is {have}. "
-                "Insert another step before it"
+                f"Steps that take {have}: {', '.join(following)}"
             )
             raise ValueError(message)
         have = takes[have]
     if have != "batches":
-        rest = {"files": "read,map,batch", "records": "map_and_batch"}.get(
-            have, "batch"
-        )
-        message = f"outputs {have}, but training requires batches. Append {rest!r}"
+        end = {"files": "read,map,batch", "records": "map_and_batch"}.get(have, "batch")
+        message = f"outputs {have}, but training requires batches. Append {end!r}"
         raise ValueError(message)
     if steps.count("shard") != 1:
         message = f"has {steps.count('shard')} 'shard' steps. Use exactly one"
@@ -85,8 +90,8 @@ def images_of_every_rank(
     )
     if len(images_in_files) < ranks:
         message = (
-            f"data={data!r} has {len(images_in_files)} TFRecord files for training, "
-            f"but each of {ranks} ranks needs at least one. {remedy}"
+            f"data={data!r} has {plural(len(images_in_files), 'TFRecord file')} for "
+            f"training, but each of {ranks} ranks needs at least one. {remedy}"
         )
         raise ConfigError(message)
     if "shuffle" in before:
@@ -99,7 +104,7 @@ def images_of_every_rank(
         message = (
             f"data={data!r} has {images:,} training images in {len(images_in_files)} "
             f"files. With whole files per rank, {ranks} ranks read {fewest:,} images "
-            f"each and skip {left_out:.0%} of all (limit {MOST_LEFT_OUT:.0%}). {remedy}"
+            f"each and skip {left_out:.1%} of all (limit {MOST_LEFT_OUT:.0%}). {remedy}"
         )
         raise ConfigError(message)
     return fewest

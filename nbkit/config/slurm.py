@@ -189,5 +189,5 @@ class SlurmConfig(Model):
 
 def _refuse_line_ends(value: str) -> None:
     if "\n" in value or "\r" in value or "\0" in value:
-        message = "contains a line break. Pass one line per item"
+        message = "contains a line break or null character. Pass single lines"
         raise ValueError(message)

@@ -8,6 +8,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED_IMAGES
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 
 
 def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
@@ -41,15 +42,15 @@ def check_several_labels(config: ExperimentConfig, count: int) -> None:
     if config.label_smoothing:
         message = (
             f"label_smoothing={config.label_smoothing} requires one class per image, "
-            f"but data={config.data!r} has {count} labels per image. Set "
+            f"but data={config.data!r} has {plural(count, 'label')} per image. Set "
             "label_smoothing=0."
         )
         raise ConfigError(message)
     if config.target_accuracy is not None:
         message = (
             f"target_accuracy={config.target_accuracy} requires one class per image, "
-            f"but data={config.data!r} has {count} labels per image, evaluated by "
-            "AUROC. Set target_accuracy=None."
+            f"but data={config.data!r} has {plural(count, 'label')} per image, "
+            "evaluated by AUROC. Set target_accuracy=None."
         )
         raise ConfigError(message)
 
@@ -59,8 +60,8 @@ def no_evaluation_images(config: ExperimentConfig) -> str:
     return (
         f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
         f"data={config.data!r} has no evaluation images. Use folders train/<class>/ "
-        "and val/<class>/, add a column 'split' or 'patient_id' to a CSV file, or set "
-        "evaluation_period_epochs=None."
+        "and val/<class>/, packed files named train and val, or a column 'split' or "
+        "'patient_id' in a CSV file, or set evaluation_period_epochs=None."
     )
 
 
@@ -73,13 +74,12 @@ def too_few_images(
     if images >= needed:
         return None
     fitting = images // (ranks * accumulation)
-    remedy = (
-        f"batch_size_per_gpu={fitting} or less"
-        if fitting
-        else "fewer GPUs, fewer accumulation steps"
-    )
+    remedy = f"batch_size_per_gpu={fitting} or less"
+    if not fitting:
+        remedy = f"batch_size_per_gpu=1 with ranks x accumulation steps <= {images}"
     return (
-        f"data={config.data!r} has {images} training images, but one global "
-        f"batch needs {needed} ({batch_size} images x {ranks} "
-        f"ranks x {accumulation} accumulation steps). Use {remedy}, or more images."
+        f"data={config.data!r} has {plural(images, 'training image')}, but one global "
+        f"batch needs {needed:,} ({plural(batch_size, 'image')} x "
+        f"{plural(ranks, 'rank')} x {plural(accumulation, 'accumulation step')}). Use "
+        f"{remedy}, or more images."
     )

@@ -31,7 +31,7 @@ _POSSIBLE = (
     "a folder of images (<class>/, or train/<class>/ and val/<class>/), a folder of "
     f"{', '.join(list(_PACKED)[:-1])} or {list(_PACKED)[-1]} files, a CSV file of "
     f"labels, NIH ChestX-ray14's table or folder, {', '.join(map(repr, NAMED))}, or "
-    "'synthetic'"
+    "(for a run) 'synthetic'"
 )
 
 

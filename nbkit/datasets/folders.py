@@ -69,7 +69,7 @@ def readable(root: Path) -> Iterator[None]:
         raise ConfigError(message) from error
     except OSError as error:
         message = (
-            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
-            "Fix its permissions, or copy the data to another folder."
+            f"data={str(root)!r}: {error.filename or 'a file'} cannot be read "
+            f"({error.strerror}). Fix its permissions, or copy the data elsewhere."
         )
         raise ConfigError(message) from error

@@ -83,7 +83,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
         and _holds_image(root / name)
     ]
     if unread:
-        notes.append(f"images outside {train}/ are skipped: in {few(unread)}")
+        notes.append(f"skipped folders with images: {few(unread)}")
     return Contents(classes, training, tested), files.skipped_files, notes
 
 
@@ -230,8 +230,7 @@ def _folders_inside(prefix: str, images: list[str]) -> set[str]:
 
 def _unclear(root: Path, problem: str, how: str) -> ConfigError:
     return ConfigError(
-        f"data={str(root)!r}: {problem}, so the class folders are ambiguous. "
-        f"{_capital(how)}."
+        f"data={str(root)!r}: {problem}, so the classes are unclear. {_capital(how)}."
     )
 
 

@@ -119,7 +119,7 @@ class Listing:
             raise ConfigError(message) from error
         except OSError as error:
             message = (
-                f"data={str(self.root)!r}: {error.filename} was removed "
+                f"data={str(self.root)!r}: {error.filename} cannot be read "
                 f"({error.strerror}). Restore it, and do not change data in use."
             )
             raise ConfigError(message) from error

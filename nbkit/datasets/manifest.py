@@ -291,8 +291,8 @@ class _Reader:
             lacks = "memory" if isinstance(error, MemoryError) else str(error)
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"decoded on this machine ({lacks}). Install the missing library or "
-                "remove the image, then start again."
+                f"decoded on this machine (missing: {lacks}). Free memory, install the "
+                "library or remove the image, then start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

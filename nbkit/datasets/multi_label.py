@@ -148,8 +148,8 @@ def missing_files(root: Path, names: Sequence[str]) -> str | None:
     ]
     if not missing:
         return None
-    some = few(missing)
-    return f"lists {len(names)} files, of which {len(missing)} are missing ({some})"
+    count = plural(len(names), "file")
+    return f"lists {count}, missing: {len(missing):,} ({few(missing)})"
 
 
 def check_patients(
@@ -160,8 +160,8 @@ def check_patients(
     if both:
         message = (
             f"data={str(csv_path)!r} has {plural(len(both), 'patient')} in both "
-            "training and evaluation (leakage). Assign all images of a patient to one "
-            "split, or remove the column 'split' to split by patient automatically."
+            f"training and evaluation (leakage: {few(both)}). Assign each patient to "
+            "one split, or remove the column 'split' (NIH: both lists) to split them."
         )
         raise ConfigError(message)
 
@@ -215,8 +215,8 @@ def _check_values(
         if kind in rules:
             remedy = (
                 f"set {kind}_labels='zero' or 'one' to read them as 0 or 1, or "
-                "'ignore' to omit their images (in nbkit.launch, the notebook chexnet "
-                f"or nbkit.datasets.pack), or {remedy}"
+                "'ignore' to omit their images (in nbkit.launch, a notebook or "
+                f"nbkit.datasets.pack), or {remedy}"
             )
         problems.append(
             f"data={str(csv_path)!r} has {name}={text!r} in line {where[0]}; "
@@ -239,7 +239,7 @@ def _patients(
     place = columns.index(_PATIENT)
     for line, row in rows.items():
         if not row[place].strip():
-            problem = f"has a {_PATIENT} in some lines, but not in line {line}"
+            problem = f"has no {_PATIENT} in line {line}"
             raise _unusable(csv_path, problem)
     return {name: row[place].strip() for name, row in listed.items()}
 
@@ -285,11 +285,11 @@ def _check_table(
     csv_path: Path, columns: Sequence[str], rows: Mapping[int, Sequence[str]]
 ) -> None:
     if _FILE not in columns:
-        problem = f"has no column {_FILE!r}, only {', '.join(columns) or 'nothing'}"
+        problem = f"has no column {_FILE!r} (columns: {', '.join(columns) or 'none'})"
         raise _unusable(csv_path, problem)
     repeated = {column for column in columns if columns.count(column) > 1}
     if repeated:
-        problem = f"has several columns {', '.join(map(repr, sorted(repeated)))}"
+        problem = f"repeats the column {' and '.join(map(repr, sorted(repeated)))}"
         raise _unusable(csv_path, problem)
     if not rows:
         raise _unusable(csv_path, "lists no image")
@@ -304,7 +304,7 @@ def _check_table(
 def _path(csv_path: Path, line: int, text: str) -> str:
     path = PurePosixPath(text)
     if not path.name or path.is_absolute() or ".." in path.parts:
-        problem = f"lists {text!r} in line {line}, a file outside its folder"
+        problem = f"lists {text!r} in line {line}, not a relative path below its folder"
         raise _unusable(csv_path, problem)
     return str(path)
 

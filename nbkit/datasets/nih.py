@@ -28,7 +28,7 @@ from nbkit.datasets.multi_label import check_patients, read_columns
 from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, evaluation_patients
 from nbkit.datasets.samples import ImageSample
 from nbkit.errors import ConfigError
-from nbkit.plural import plural
+from nbkit.plural import few, plural
 from nbkit.reading import LINE_BYTES, open_regular, read_file
 
 NIH_KIND = "NIH ChestX-ray14"
@@ -45,6 +45,7 @@ _NO_FINDING = "No Finding"
 _TABLES = "Data_Entry_2017*.csv"
 _FOLDERS = re.compile(r"images(_\d{3})?")
 _TRAINING_LIST, _TEST_LIST = "train_val_list.txt", "test_list.txt"
+_FIX_LISTS = "Fix the lists, or remove both: nbkit then splits by patient."
 
 
 def nih_table(folder: Path) -> Path | None:
@@ -78,7 +79,7 @@ def list_nih(csv_path: Path) -> Listing:
         raise _unusable(csv_path, str(error)) from error
     required = (_IMAGE, _FINDINGS, _PATIENT)
     if lacking := [name for name in required if name not in columns]:
-        raise _unusable(csv_path, f"has no column {', '.join(map(repr, lacking))}")
+        raise _unusable(csv_path, f"has no column {' or '.join(map(repr, lacking))}")
     places = [columns.index(name) for name in required]
     where = _images_below(csv_path.parent)
     labels: dict[str, tuple[int, ...]] = {}
@@ -102,13 +103,13 @@ def list_nih(csv_path: Path) -> Listing:
             labels[name] = _labels(csv_path, line, findings)
             patients[name] = patient
     if missing:
-        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        problem = f"lists {len(rows)} images, of which {len(missing)} are missing"
+        count = plural(len(rows), "image")
+        problem = f"lists {count}, missing: {len(missing):,} ({few(missing)})"
         fix = (
             "Add them in images/ or images_001/images/ etc. next to the table, or "
             "remove their rows."
         )
-        raise _unusable(csv_path, f"{problem} ({some})", fix)
+        raise _unusable(csv_path, problem, fix)
     if not rows:
         raise _unusable(csv_path, "lists no image")
     splits, lists = _splits(csv_path, patients)
@@ -155,7 +156,7 @@ def _only_one(
     """Return the path of an image; None if it is not there."""
     names = where.get(image, [])
     if len(names) > 1:
-        problem = f"lists {image!r}, which exists twice: {' and '.join(names)}"
+        problem = f"lists {image!r}, which exists at {' and at '.join(names)}"
         raise _unusable(csv_path, problem)
     return names[0] if names else None
 
@@ -203,7 +204,7 @@ def _splits(
         if (image in training) == (image in test):
             where = "both lists" if image in test else "neither list"
             problem = f"lists {image!r}, which is in {where} ({' and '.join(lists)})"
-            raise _unusable(csv_path, problem)
+            raise _unusable(csv_path, problem, _FIX_LISTS)
         splits[name] = "evaluation" if image in test else "train"
     return splits, lists
 
@@ -215,8 +216,8 @@ def _listed(csv_path: Path, path: Path) -> set[str]:
         problem = f"cannot be read ({error.strerror or error})"
     except UnicodeDecodeError as error:
         problem = f"is not text in UTF-8 ({error})"
-    fix = "Correct that list, or remove both: nbkit then splits by patient."
-    raise _unusable(csv_path, f"has {path.name} next to it, which {problem}", fix)
+    problem = f"has {path.name} next to it, which {problem}"
+    raise _unusable(csv_path, problem, _FIX_LISTS)
 
 
 def _unusable(

@@ -188,10 +188,9 @@ def _contents(
         _check_whole(root, description.images, samples)
     if not samples["train"]:
         message = (
-            f"data={str(root)!r} has no training images: all of its "
-            f"{plural(len(shards), f'{kind} file')} are for evaluation (named "
-            f"{', '.join(EVALUATION)}). Pass the folder that also contains the "
-            "training files."
+            f"data={str(root)!r} has no training images, only images for evaluation "
+            f"(in {kind} files named {', '.join(EVALUATION)}). Pass the folder that "
+            "also contains the training files."
         )
         raise ConfigError(message)
     for images in samples.values():
@@ -256,8 +255,9 @@ def _classes(
     described = len(description.classes)
     if described < count or (is_multi_label and described != count):
         message = (
-            f"data={str(root)!r}: the files have {plural(count, 'class', 'classes')}, "
-            f"but {DESCRIPTION} lists {described}. Correct or remove {DESCRIPTION}."
+            f"data={str(root)!r}: the files have "
+            f"{plural(count, 'class or label', 'classes or labels')}, but "
+            f"{DESCRIPTION} lists {described:,}. Correct or remove {DESCRIPTION}."
         )
         raise ConfigError(message)
     return _distinct(description.classes)
@@ -278,14 +278,13 @@ def _check_that_labels_count(
     """Refuse labels that number something else than classes, such as products."""
     if count <= _MOST_WITH_GAPS:
         return
-    images = sum(map(len, images_of))
     distinct = len({image.labels[0] for part in images_of for image in part})
     if count > _MOST_PER_DISTINCT * distinct:
         message = (
-            f"data={str(root)!r}: the largest label is {count - 1:,}, but {images:,} "
-            f"images have only {distinct:,} distinct labels (limit "
-            f"{max(_MOST_WITH_GAPS, _MOST_PER_DISTINCT * distinct):,}). Number the "
-            "classes from 0, without gaps."
+            f"data={str(root)!r}: the largest label is {count - 1:,} (limit "
+            f"{max(_MOST_WITH_GAPS, _MOST_PER_DISTINCT * distinct) - 1:,} for "
+            f"{plural(distinct, 'distinct label')}). Number the classes from 0, "
+            "without gaps."
         )
         raise ConfigError(message)
 
@@ -299,8 +298,9 @@ def _count_labels(
         for image in part:
             lengths.add(len(image.labels))
             numbers.update(image.labels)
-    have = f"data={str(root)!r}: images have {min(lengths)} to {max(lengths)} labels "
-    have += f"from {min(numbers, default=0)} to {max(numbers, default=0)}, but "
+    counts = " to ".join(f"{n}" for n in sorted({min(lengths), max(lengths)}))
+    have = f"data={str(root)!r}: labels per image: {counts}, values from "
+    have += f"{min(numbers, default=0)} to {max(numbers, default=0)}, but "
     if is_multi_label:
         if len(lengths) > 1 or not numbers <= {0, 1}:
             message = (
@@ -312,8 +312,8 @@ def _count_labels(
         return max(lengths)
     if lengths != {1} or min(numbers) < 0:
         message = (
-            f"{have}an image requires one class index, starting at 0. Pack the images "
-            "with other labels."
+            f"{have}a single-label set requires one class index per image, 0 or more. "
+            "Pack each image with its class index."
         )
         raise ConfigError(message)
     return max(numbers) + 1

@@ -124,10 +124,7 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
         message = f"format={format!r} is unknown. Use one of {known}."
         raise ConfigError(message)
     if shard_megabytes is not None and shard_megabytes < 1:
-        message = (
-            f"shard_megabytes={shard_megabytes} is below 1. Omit it to use "
-            f"{_SHARD_MEGABYTES}."
-        )
+        message = f"shard_megabytes={shard_megabytes} is below 1. Use 1 or more."
         raise ConfigError(message)
     if folder.is_mount():
         message = (
@@ -138,8 +135,8 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         problem = "holds files" if folder.is_dir() else "is a file"
         message = (
-            f"folder={str(folder)!r} {problem}, but packed files require a separate "
-            "folder. Pass the path of a new folder."
+            f"folder={str(folder)!r} {problem}, but packed files require a new or "
+            "empty folder. Pass the path of a new folder."
         )
         raise ConfigError(message)
 
@@ -173,8 +170,8 @@ def _check_stems(listing: Listing) -> None:
                 problem = f"{seen[stem]!r} and {sample.name!r} have the same stem"
             if problem:
                 message = (
-                    f"{problem}, but WebDataset identifies an image by its name up to "
-                    "the first dot. Use recordio or tfrecord."
+                    f"{problem}, but WebDataset requires a unique name up to the first "
+                    "dot, then an image suffix. Use recordio or tfrecord."
                 )
                 raise ConfigError(message)
             seen[stem] = sample.name

@@ -15,7 +15,7 @@ EVALUATION_SHARE = 0.2
 SPLIT_RULE = "nbkit/patients/1"
 """Name of the way in which patients are drawn; another one for other patients."""
 
-BY_PATIENT = "20% of the patients, selected by a hash of their id"
+BY_PATIENT = "about 20% of the patients, selected by a hash of their id"
 """What to say of a split by patient."""
 
 

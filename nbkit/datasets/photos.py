@@ -103,8 +103,8 @@ def _photo(file: Path, function: str) -> Image.Image:
     except (ImportError, AttributeError, LookupError, OSError, ValueError) as error:
         message = (
             f"data='photos' requires {file} of scikit-image, but this version does not "
-            f"have it and skimage.data.{function}() failed ({error}). Install another "
-            "version, or pass the path of an image folder."
+            f"have it and skimage.data.{function}() failed ({error}). Connect to the "
+            "internet, install another version, or pass the path of an image folder."
         )
         raise ConfigError(message) from error
     # Of a stereo pair it is the left one.

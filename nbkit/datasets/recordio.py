@@ -96,12 +96,12 @@ def _open(
         head = _head(descriptor, pieces, length)
         if len(head) < length:
             raise damaged(
-                path, offset, f"a record that is too short for {count} labels"
+                path, offset, f"a record that is too short for its labels ({count})"
             )
         values = struct.unpack_from(f"<{count}f", head, _HEADER.size)
     if not all(value.is_integer() for value in values):
         message = (
-            f"{path}: the image at byte {offset:,} has the label {values}, which is "
+            f"{path}: the image at byte {offset:,} has the label {[*values]}, which is "
             "neither a class index nor a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message)

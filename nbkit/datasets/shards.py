@@ -76,8 +76,8 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     for shard, split in splits.items():
         if "train" in split and len(split) > 1:
             message = (
-                f"data={str(root)!r}: the split of {shard} is ambiguous, because its "
-                f"name contains {' and '.join(sorted(split))}. Rename it."
+                f"data={str(root)!r}: the split of {shard} is ambiguous: its path "
+                f"names {' and '.join(sorted(split))}. Rename it."
             )
             raise ConfigError(message)
         use[shard] = "train" if split == {"train"} else "evaluation"

@@ -160,16 +160,16 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
                 visible(os.fsdecode(name)) for name in sorted(features)
             )
             message = (
-                f"{where} no feature {names[0].decode()!r}, only {available}. Pack the "
-                "images again."
+                f"{where} no feature {b' or '.join(names).decode()}, only {available}. "
+                "Pack the images with this feature."
             )
             raise ConfigError(message)
     image, label = called
     pieces = list(_bytes_list(wire, *features[image]))
     if len(pieces) != 1:
         message = (
-            f"{where} {len(pieces)} files in its feature {image.decode()!r} (limit 1). "
-            "Pack the images again."
+            f"{where} {len(pieces)} files in its feature {image.decode()!r}, not 1. "
+            "Pack one image per record."
         )
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))

@@ -111,7 +111,7 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
         else:
             message = (
                 f"{path} has two images with the same stem: {parts.image.name!r} and "
-                f"{member.name!r}. Rename one of them."
+                f"{member.name!r}. Rename one, and pack again."
             )
             raise ConfigError(message)
     if parts is not None:
@@ -151,8 +151,8 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
     while block := os.pread(file.fileno(), _ZEROS_BYTES, end):
         if block.strip(b"\0"):
             message = (
-                f"{path} contains several archives, concatenated by cat. Unpack it "
-                "with tar --ignore-zeros, and pack the images again."
+                f"{path} has data after the end of its archive, as after cat. Unpack "
+                "it with tar --ignore-zeros, and pack the images again."
             )
             raise ConfigError(message)
         end += len(block)

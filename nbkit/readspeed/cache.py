@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbkit.errors import PageCacheError
+from nbkit.plural import plural
 from nbkit.reading import descriptor_of, open_regular
 from nbkit.readspeed.places import storage_kind, unproven_because
 from nbkit.statistics import size_in_words
@@ -200,11 +201,11 @@ def check_cold(files: Path | Sequence[Path]) -> PageCacheState:
     storages = _refuse_memory(one_of_each_device(paths))
     share = resident_share(paths)
     if share:
-        more = f" and {len(paths) - 1:,} more files" if len(paths) > 1 else ""
+        more = f" and {plural(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
         message = (
             f"{paths[0]}{more}: {_percent(share)} is in the page cache (limit 0% for a "
-            "cold run). Stop the process that maps or locks the file (fuser -v), or "
-            "use cache='warm'."
+            "cold run). Call drop_page_cache; if pages stay, stop the process that "
+            "maps or locks a file (fuser -v), or use cache='warm'."
         )
         raise PageCacheError(message)
     if share is None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit import statistics
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 from nbkit.reading import expanded
 from nbkit.readspeed import fio, reader
 from nbkit.readspeed.cache import (
@@ -128,8 +129,8 @@ class ReadSpeed:
         is_slow = self.engine == _OWN_READER and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:
             return (
-                f"{self.engine}, a single process that may be the bottleneck; install "
-                "fio and read one file"
+                f"{self.engine}, a single process that may be the bottleneck; fio "
+                "reads one file faster"
             )
         return self.engine
 
@@ -164,7 +165,7 @@ class ReadSpeed:
         return (
             f"{self.path}: {self.pattern}, {self.page_cache}: median "
             f"{rate.median / 1e9:.3g} GB/s, {rate.minimum / 1e9:.3g} to "
-            f"{rate.maximum / 1e9:.3g} ({rate.n} repeats; {self.threads} x "
+            f"{rate.maximum / 1e9:.3g} ({plural(rate.n, 'repeat')}; {self.threads} x "
             f"{self.mean_operation_bytes / 1024:.4g} KiB by {self.engine_in_words}; "
             f"{self.what})"
         )
@@ -352,7 +353,7 @@ def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:
             raise ConfigError(message)
         return _OWN_READER, "many files are read"
     if requested == "auto" and work.total_bytes < _FIO_FROM_BYTES:
-        return _OWN_READER, "total_bytes is too small for the 1 ms resolution of fio"
+        return _OWN_READER, "less than 1 GiB is too little for fio's resolution of 1 ms"
     version = fio.fio_version()
     if version is not None:
         return version, "asked for" if requested == "fio" else "installed"

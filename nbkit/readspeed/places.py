@@ -72,7 +72,7 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     if kind == "own cache":
         return f"{file_system} has a separate cache, which cannot be queried"
     if kind == "unknown":
-        name = file_system or "an unknown file system"
+        name = file_system or "this file system"
         return f"{name} is not known to read from a local disk"
     device = block_device(path)
     source = storage.get("source") or ""

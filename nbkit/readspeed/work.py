@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 
 Pattern: TypeAlias = Literal["sequential", "random"]
 
@@ -85,17 +86,15 @@ def work_on(
     per_thread = len(operations) // threads
     if per_thread == 0:
         held = sum(sizes)
-        more = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""
-        have = (
-            f"total_bytes={total_bytes:,}"
-            if total_bytes < held
-            else f"{files[0]}{more}: {held:,} bytes"
-        )
-        remedy = "more bytes" if total_bytes < held else "larger files"
-        who = "1 thread needs" if threads == 1 else f"{threads} threads need"
+        more = f" and {plural(len(files) - 1, 'more file')}" if len(files) > 1 else ""
+        have, remedy = f"{files[0]}{more}: {held:,} bytes", "larger files"
+        if total_bytes < held:
+            have, remedy = f"total_bytes={total_bytes:,}", "more bytes"
+        fewer = ", fewer threads" if threads > 1 else ""
         message = (
-            f"{have}, but {who} {threads * operation_bytes:,} bytes for one operation "
-            f"each. Use {remedy}, fewer threads or smaller operations."
+            f"{have}, but one operation of each thread ({threads}) takes "
+            f"{threads * operation_bytes:,} bytes. Use {remedy}{fewer} or smaller "
+            "operations."
         )
         raise ConfigError(message)
     ends = list(accumulate([per_thread] * threads))

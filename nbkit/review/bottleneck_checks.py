@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from statistics import median
 
+from nbkit.plural import plural
 from nbkit.review.causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.review.cpu_checks import (
     SATURATED,
@@ -71,18 +72,16 @@ def _input_fix(facts: Facts) -> str:
         return "use loader='torch', which prefetches in separate processes."
     filled = filled_share(facts)
     if filled is not None and filled >= SATURATED:
-        return (
-            "reduce decoding on CPUs: store images at training size "
-            "(nbkit.datasets.pack), or use loader='dali' on GPUs."
-        )
+        other = ", or use loader='dali' on GPUs" * (config.get("loader") != "dali")
+        return f"reduce decoding on CPUs: store images at training size{other}."
     if workers is not None and (filled is None or filled < _FREE):
         more = max(2 * workers, 2)
         return f"loader_config={{'num_workers': {more}}} instead of {workers}."
     if filled is None:
         return "measure storage throughput; CPU utilization is unknown."
-    if filled < _FREE:
-        return "measure storage throughput: CPUs were idle during data wait."
-    return f"measure storage throughput: the run's CPUs were {filled * 100:.0f}% busy."
+    known = max(filled, _FREE) * 100
+    busy = f"{'less than ' * (filled < _FREE)}{known:.0f}%"
+    return f"measure storage throughput: the run's CPUs were {busy} busy."
 
 
 def _slow_rank(facts: Facts) -> Iterator[Cause]:
@@ -106,9 +105,9 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
         "slow-rank",
         excess,
         f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
-        f"of the other {len(facts.ranks) - 1}{reason}.",
+        f"of {plural(len(facts.ranks) - 1, 'other rank')}{reason}.",
         change,
-        at_most(excess, "if that rank becomes as fast as the other ranks"),
+        at_most(excess, "no slow rank"),
     )
 
 
@@ -198,7 +197,8 @@ def _communication(facts: Facts) -> Iterator[Cause]:
         share,
         f"{_everyone(facts)} waited for gradient all-reduce {share * 100:.0f}% of the "
         f"measured time (not overlapped with computation).{unsure}",
-        "double batch_size_per_gpu, or set gradient_accumulation_steps=2.",
+        "double batch_size_per_gpu, or (without CUDA graphs) double "
+        "gradient_accumulation_steps.",
         Gain(
             high=1 / (1 - min(share, 0.99)),
             low=1 / (1 - share / 2),
@@ -213,7 +213,7 @@ def _batch(facts: Facts) -> Iterator[Cause]:
     if update < WORTH_A_WORD and idle < 2 * WORTH_A_WORD:
         return
     batch = facts.worker.get("batch_size_per_gpu")
-    size = "" if batch is None else f" with {batch} images per rank"
+    size = "" if batch is None else f" with {plural(batch, 'image')} per rank"
     evidence = []
     if update >= WORTH_A_WORD:
         evidence.append(
@@ -221,16 +221,18 @@ def _batch(facts: Facts) -> Iterator[Cause]:
         )
     if idle >= 2 * WORTH_A_WORD:
         evidence.append(
-            f"No kernel ran {idle * 100:.0f}% of the time{size}, although no rank "
-            "waited for input or all-reduce: the host launches kernels too slowly."
+            f"No kernel ran {idle * 100:.0f}% of the time{size}, although the ranks "
+            f"waited less than {WORTH_A_WORD * 100:.0f}% of it for input and for "
+            "all-reduce: the host launches kernels too slowly."
         )
     share = max(update, idle)
+    fused = facts.config.get("compile") or facts.config.get("cuda_graphs")
     yield Cause(
         "batch",
         share,
         " ".join(evidence),
         "double batch_size_per_gpu and scale the learning rate"
-        + (", or use compile=True." if facts.on_gpus else "."),
+        + (", or use compile=True." if facts.on_gpus and not fused else "."),
         Gain(
             high=2.0,
             low=1 / (1 - share / 2),
@@ -269,8 +271,7 @@ def _cpus_in_words(rank: RankTimes) -> str:
     where = f" of {rank.node}" if rank.node else ""
     if not 0 < len(numbers) <= 8:
         return f"its CPUs{where}"
-    plural = "s" if len(numbers) > 1 else ""
-    return f"CPU{plural} {', '.join(map(str, numbers))}{where}"
+    return f"CPU{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}{where}"
 
 
 _OTHERS: tuple[BottleneckCheck, ...] = (other_processes, no_cpu)

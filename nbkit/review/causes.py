@@ -196,7 +196,7 @@ class Diagnosis(Findings[Cause]):
             lines.append(
                 (
                     "",
-                    f"{share:>4}  {operator['name']} ({operator['calls']} calls)",
+                    f"{share:>4}  {operator['name']} (calls: {operator['calls']})",
                     None,
                 )
             )

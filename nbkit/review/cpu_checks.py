@@ -32,8 +32,8 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
         return
     count, waits = len(facts.ranks), facts.lost_to_input
     evidence = (
-        f"{plural(count, 'rank')} may use {allowed:g} of {total} CPUs and need "
-        f"{max(demand, allowed):.1f}."
+        f"{plural(count, 'rank')} may use {allowed:g} of {total} CPUs; needed: at "
+        f"least {max(demand, allowed):.1f}."
     )
     change = "allow more CPUs (cpus=, taskset, --cpus-per-task, container limit)."
     if waits >= WORTH_A_WORD:
@@ -77,12 +77,10 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     certain = compete and matters and (is_near or not jobs)
     if not certain or share < WORTH_A_WORD:
         return
-    waiting = (
-        ""
-        if queued is None
-        else f"; a rank was runnable but off-CPU {queued * 100:.0f}% of the time"
-    )
-    own_name = f"these {len(jobs)} jobs" if jobs else "this run"
+    waiting = ""
+    if queued is not None:
+        waiting = f"; a rank was runnable but off-CPU {queued * 100:.0f}% of the time"
+    own_name = f"these {len(jobs)} jobs" if len(jobs) > 1 else "this run"
     sisters, change = "", "rerun when no other process uses this host's CPUs."
     if (facts.record.get("tags") or {}).get("concurrent"):
         sisters = " This includes the concurrent jobs of the same round."
@@ -90,7 +88,8 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     yield Cause(
         "other-processes",
         lost if facts.on_gpus else None,
-        f"Other processes used {other_cpus:.1f} of {total} CPUs, {own_name} {own:.1f}"
+        f"Other processes used {other_cpus:.1f} of {plural(total, 'CPU')}, {own_name} "
+        f"{own:.1f}"
         f"{waiting}.{sisters}",
         change,
         at_most(lost or 0.0, "no waiting")
@@ -146,7 +145,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         "no-cpu",
         lost if facts.on_gpus else None,
         f"A rank was runnable but off-CPU {queued * 100:.0f}% of the time; the run "
-        f"used {own:.1f} of {allowed:g} CPUs.",
+        f"used {own:.1f} of {allowed:g} CPU{'s' * (allowed != 1)}.",
         "rerun when no other process uses this host's CPUs.",
         at_most(lost or 0.0, "no waiting")
         if facts.on_gpus

@@ -36,7 +36,7 @@ def _one_gpu(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "one-gpu",
             None,
-            f"One process, which uses one of the host's {gpus} GPUs.",
+            f"One process on a host with {gpus} GPUs.",
             f"nbkit.launch(..., gpus={gpus}), one process per GPU: Trainer, Lightning "
             "and accelerate then train on all of them.",
             None,
@@ -161,9 +161,10 @@ def _memory(facts: Facts) -> Iterator[Cause]:
         return
     change, better = "compile=True, which fuses kernels", ("fused", precision)
     if precision not in SIXTEEN_BIT:
-        change, better = "precision='bf16', which halves the bytes", (fusion, "bf16")
+        half = "bf16" if resnet50_bound(name, "bf16") else "fp16"
+        change, better = f"precision={half!r}, which halves the bytes", (fusion, half)
     elif fusion == "fused":
-        change, better = "no change; the run is near the memory bound", None
+        change, better = "no change; kernels are fused and numbers have 16 bits", None
     above = resnet50_bound(name, better[1], better[0], batch) if better else None
     gain = None
     if above is not None and above.images_per_second > rate_per_gpu:
@@ -187,7 +188,8 @@ def _gpus(facts: Facts) -> list[GpuLoad]:
 
 def _counted(gpus: list[GpuLoad], facts: Facts) -> str:
     total = len(_gpus(facts))
-    return f"{len(gpus)} of {total} GPUs were" if total > 1 else "The GPU was"
+    were = "was" if len(gpus) == 1 else "were"
+    return f"{len(gpus)} of {total} GPUs {were}" if total > 1 else "The GPU was"
 
 
 def _clock(gpu: GpuLoad) -> str:

@@ -238,10 +238,10 @@ def compare_recipes(
     for recipe in (compared, baseline):
         missed = recipe.times.n - recipe.times.reached
         if missed:
-            seeds = "seed" if recipe.times.n == 1 else "seeds"
             return (
-                f"verdict withheld, because {missed} of {recipe.times.n} {seeds} of "
-                f"{recipe.recipe} did not reach the target"
+                f"verdict withheld, because {missed} of "
+                f"{plural(recipe.times.n, 'seed')} of {recipe.recipe} did not reach "
+                "the target"
             )
     return statistics.ratio(
         [run.seconds for run in compared.runs if run.seconds is not None],

@@ -100,10 +100,8 @@ Outcome = tuple[str, str]
 
 def _unfinished(facts: _Facts) -> Iterator[Outcome]:
     if facts.state is not RunState.FINISHED:
-        yield (
-            "unfinished",
-            f"{facts.state}, {facts.summary.n_steps} measured steps",
-        )
+        steps = plural(facts.summary.n_steps, "measured step")
+        yield "unfinished", f"{facts.state}, {steps}"
 
 
 def _device(facts: _Facts) -> Iterator[Outcome]:
@@ -152,8 +150,7 @@ def _input(facts: _Facts) -> Iterator[Outcome]:
         evidence = cache_evidence(data, memory, facts.config.nnodes)
         epochs = 1 + max((line.get("epoch") or 0 for line in facts.steps), default=0)
         if evidence is not None:
-            plural = "s" if epochs > 1 else ""
-            yield "cached-data", f"{evidence}; {epochs} epoch{plural}"
+            yield "cached-data", f"{evidence}; {plural(epochs, 'epoch')}"
 
 
 def _steps(facts: _Facts) -> Iterator[Outcome]:
@@ -161,7 +158,7 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
         return
     count = facts.summary.n_steps
     if count < _FEW_STEPS:
-        yield "few-steps", f"{count} measured steps"
+        yield "few-steps", plural(count, "measured step")
     if facts.summary.bursts is not None:
         yield "bursts", facts.summary.bursts.removeprefix("steps come in bursts: ")
     if facts.config.task == "load":
@@ -249,8 +246,9 @@ def _binding(facts: _Facts) -> Iterator[Outcome]:
         first = unbound[0]
         yield (
             "unbound",
-            f"cpu_binding={first['asked']}, {len(unbound)} of {len(bindings)} ranks; "
-            f"rank {first['rank']}: {first['why_not']}",
+            f"cpu_binding={first['asked']}, {len(unbound)} of "
+            f"{plural(len(bindings), 'rank')}; rank {first['rank']}: "
+            f"{first['why_not']}",
         )
 
 

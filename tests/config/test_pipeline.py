@@ -25,13 +25,13 @@ def test_pipelines_old_and_new():
     [
         ("chexnet_odl", r"Did you mean 'chexnet_old'"),
         ("list,shard,raed,map,batch", r"'raed' is not a .*Did you mean 'read'"),
-        ("shard,list,read,map,batch", "'shard' requires files or records or images"),
+        ("shard,list,read,map,batch", "requires one 'list' step, at the start"),
         ("list,shard,read,batch", "'batch' requires images, but its input is records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' requires records"),
         ("list,shard,read,map", "outputs images, but training requires batches"),
         ("list,read,map_and_batch", "0 'shard' steps"),
         ("list,shard,read,shard,map_and_batch", "2 'shard' steps"),
-        ("", "is not a pipeline"),
+        ("", "'' is not a step"),
     ],
 )
 def test_pipeline_steps_refusals(pipeline, said):

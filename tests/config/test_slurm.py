@@ -46,7 +46,7 @@ def test_slurm_options_of_old_run():
             {"timeout_min": 4, "slurm_signal_delay_s": 121},
             "timeout_min=4 is too short.*Set timeout_min=5 .*slurm_signal_delay_s=60",
         ),
-        ({"timeout_min": 2}, "Set timeout_min=4 or more, or lower stop_grace_seconds"),
+        ({"timeout_min": 2}, r"Set timeout_min=4 or more\.$"),
     ],
 )
 def test_slurm_time_limit_refused(fields, advice):

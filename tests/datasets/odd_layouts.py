@@ -48,7 +48,7 @@ def below(folder, images=None):
 
 
 def unread(name):
-    return (f"images outside train/ are skipped: in {name}",)
+    return (f"skipped folders with images: {name}",)
 
 
 def counted(images):

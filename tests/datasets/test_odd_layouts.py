@@ -110,7 +110,7 @@ def test_packing_tells_what_is_not_read(tmp_path, capsys):
     pack(tmp_path / "data", tmp_path / "packed", "tfrecord")
 
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "images outside train/ are skipped: in test",
+        "skipped folders with images: test",
         "not packed, because it is not part of the data: 1 file (1 *.gif)",
     ]
 

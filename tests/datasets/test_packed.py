@@ -50,7 +50,7 @@ def test_labels_that_count_something_else_than_classes_are_refused(
     if not is_refused:
         assert len(listing.contents.classes) == largest + 1
         return
-    said = f"the largest label is {largest:,}, but .* only {distinct:,} distinct labels"
+    said = f"the largest label is {largest:,} \\(limit .* {distinct:,} distinct label"
     with pytest.raises(ConfigError, match=said):
         listing.read()
 

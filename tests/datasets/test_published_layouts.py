@@ -129,7 +129,7 @@ REFUSED = {
     ),
     "COVID radiographs": (
         class_folders("COVID", "Normal", files=("images/1.png", "masks/1.png")),
-        r"equal names \(images, masks\), so .* ambiguous\. Put the images",
+        r"equal names \(images, masks\), so .* unclear\. Put the images",
     ),
     "UC Merced as unpacked": (
         class_folders("agricultural", "airplane", under="Images/"),

@@ -52,7 +52,7 @@ def test_what_the_images_are_and_what_cannot_be_judged_is_said_first(planned):
     said = "\n".join(made.notes)
     assert "Generated patterns, not X-rays" in said
     assert "96 for training, 24 for evaluation, no overlap" in said
-    assert "Train/evaluation split: 20% of the patients" in said
+    assert "Train/evaluation split: about 20% of the patients" in said
     assert made.labels.notes[0].startswith("rare: no evaluation image has this label")
     assert made.labels.rows[3] == ["rare", "2", "0"]
 

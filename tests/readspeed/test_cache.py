@@ -189,7 +189,7 @@ def _ordinary_user() -> Iterator[None]:
         ("fuse.sshfs", "client cold, server unknown (fuse.sshfs"),
         ("zfs", "not provable (zfs has a separate cache"),
         ("overlay", "not provable (overlay is not known to read"),
-        (None, "not provable (an unknown file system is not known to read"),
+        (None, "not provable (this file system is not known to read"),
     ],
 )
 def test_what_lies_beyond_the_page_cache_is_not_claimed(

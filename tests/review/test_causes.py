@@ -47,7 +47,7 @@ def test_the_text_has_evidence_change_prediction_and_reason():
     assert "  Expected speedup: unknown" in text
     assert f"  Why: {CODES['layout'].why} ({CODES['layout'].source})" in text
     assert "Not known:\n  the weather." in text
-    assert "   75%  aten::addmm (6 calls)" in text
+    assert "   75%  aten::addmm (calls: 6)" in text
 
 
 def test_a_page_shows_text_as_text():

@@ -202,7 +202,7 @@ def test_ranks_that_share_files_need_one_each(shards, piped):
 
 
 def test_files_that_would_leave_out_much_of_the_data_are_refused(many, piped):
-    said = r"24 training images in 4 files. With .* 3 ranks .* 6 images.*25% .*limit 5%"
+    said = r"24 training images in 4 files. .* 3 ranks .* 6 images.*25.0% .*limit 5%"
     with pytest.raises(ConfigError, match=said) as refused:
         piped(many, "chexnet_new", 2, 0, 3)
 
