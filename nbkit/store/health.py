@@ -73,7 +73,7 @@ def _try(folder: Path) -> str | None:
             return "a second exclusive creation of a file does not fail"
     except StoreError:
         return "no hard links, which are required to stop a run"
-    return None if _locks(folder / "lock") else "it has no file locks (flock)"
+    return None if _locks(folder / "lock") else "no file locks (flock)"
 
 
 def _locks(path: Path) -> bool:
@@ -97,7 +97,7 @@ def _place(store: Path, exists: bool) -> CheckResult:
     other_users = stat.S_IRWXG | stat.S_IRWXO
     is_open = origin == "default" and bool(store.stat().st_mode & other_users)
     found = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
-    found += ", which other users can enter" if is_open else ""
+    found += "; other users can enter this folder" if is_open else ""
     remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
     return check("Store", not is_open, found, remedy)
 

@@ -73,7 +73,8 @@ def store_folder() -> Path:
             return _absolute(home)
         return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
     except RuntimeError as error:
-        message = "This user has no home folder. Set NBKIT_HOME to a writable folder."
+        what = f"NBKIT_HOME={home!r}: unknown" if home else "This user has no"
+        message = f"{what} home folder. Set NBKIT_HOME to an absolute path."
         raise StoreError(message) from error
 
 

@@ -117,9 +117,10 @@ class StoredRun:
             return self._standing(submission, record).cause
         state = self.state_by(record)
         if state is RunState.LOST:
+            who = "the supervisor" if submission else "rank 0"  # plain torchrun
             why = (
-                "the supervisor exited without a final record (killed, or the host "
-                "failed); metrics up to the last step are kept"
+                f"{who} exited without a final record (killed, or the host failed); "
+                "metrics up to the last step are kept"
             )
         elif state is RunState.UNKNOWN:
             attempt = of_newest_attempt(record, submission) or submission
@@ -205,8 +206,8 @@ class StoredRun:
         Returns
         -------
         str
-            Empty if the rank has not printed anything; only the end of more than
-            16 MiB, after a line that says so. A progress bar shows its last state.
+            Empty if the rank has not printed anything. Of more than 16 MiB only the
+            end, after a line that says so. A progress bar shows its last state.
 
         Raises
         ------
@@ -379,5 +380,5 @@ def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
         listed = f"0 to {len(possible) - 1}" if len(possible) > 1 else "0"
     else:
         listed = ", ".join(map(str, possible))
-    message = f"{name}={value!r} does not exist in this run. Use {listed}."
+    message = f"{name}={value!r} is not valid for this run. Use {listed}."
     raise ConfigError(message)
