@@ -21,11 +21,12 @@ from typing import Any
 import psutil
 
 from nbkit.errors import NvmlUnavailableError
+from nbkit.plural import plural
 from nbkit.telemetry.processes import has_cuda_loaded, pids_are_the_hosts
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
 _SILENT = "a driver that does not respond"
-_UNKNOWN = "an unknown process (see the supervisor log)"
+_UNKNOWN = "maybe an unknown process (query failed; see the supervisor log)"
 _SHARE = 0.05
 """Processes with less of a GPU's memory leave room for a run: a bare CUDA context takes
 0.3 to 0.5 GiB, which a notebook keeps that only looked at the GPU once."""
@@ -211,7 +212,8 @@ def _described(processes: Sequence[GpuProcess]) -> str:
     if largest.memory_used_bytes is not None:
         who += f" with {largest.memory_used_bytes / 2**30:.1f} GiB"
     more = len(processes) - 1
-    return f"{who} and {more} more" if more else who
+    others = plural(more, "more process", "more processes")
+    return f"{who} and {others}" if more else who
 
 
 def _named(pid: int | None) -> str:
