@@ -18,6 +18,7 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
+from nbkit.plural import plural
 from nbkit.reading import expanded
 from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths, is_id
@@ -142,7 +143,7 @@ def _load_pretrained(
             name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
-        _say(rank, f"untrained output layer: {config.data} has other classes")
+        _say(rank, f"untrained output layer: {weights} has other classes")
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), is_new
 
@@ -188,7 +189,7 @@ def _check_classes(
     for number, name in enumerate(classes):
         trained = trained_on[number] if number < len(trained_on) else None
         if trained != name:
-            was = "none" if trained is None else repr(trained)
+            was = "missing" if trained is None else repr(trained)
             message = (
                 f"weights={config.weights!r} and data={config.data!r} differ in class "
                 f"names or order: output {number} is {was} in the weights and {name!r} "
@@ -307,11 +308,11 @@ def _load_strictly(
         remedy = f"Set num_classes={outputs[1]}"
         if classes is not None:
             # The data's classes decide, and have to be those of the weights.
-            remedy = f"Use data with {outputs[1]} classes, or weights='pretrained' or "
-            remedy += "'random'"
+            count = plural(outputs[1], "class", "classes")
+            remedy = f"Use data with {count}, or weights='pretrained' or 'random'"
         message = (
-            f"weights={config.weights!r} have {outputs[1]} outputs, but the model has "
-            f"{outputs[0]}. {remedy}."
+            f"weights={config.weights!r} have {plural(outputs[1], 'output')}, but the "
+            f"model has {outputs[0]:,}. {remedy}."
         )
         raise ConfigError(message)
     lacking, foreign = own.keys() - state.keys(), state.keys() - own.keys()
