@@ -58,7 +58,7 @@ def try_writing(folder: Path) -> str | None:
     except StoreError:
         raise
     except OSError as error:
-        raise store_error(folder, error) from error
+        raise store_error(folder, error, "set NBKIT_HOME to another folder") from error
 
 
 def _try(folder: Path) -> str | None:
@@ -106,7 +106,8 @@ def _writing(store: Path, folder: Path) -> CheckResult:
     try:
         problem = try_writing(folder)
     except StoreError as error:
-        return CheckResult("Writing", "failure", str(error), f"fix that, {_MOVE}")
+        found, _, remedy = str(error).removesuffix(".").partition("): ")
+        return CheckResult("Writing", "failure", f"{found})", remedy)
     where = "" if folder == store else f", tried in {folder}"
     found = problem or f"replacing, linking and locking files works{where}"
     remedy = f"use another file system, {_MOVE}"

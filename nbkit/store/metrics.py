@@ -198,6 +198,8 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
     }
     if error.errno == errno.EACCES:
         remedy = _of_owner(path, another, is_of_store=instead is None)
+    elif instead and error.errno == errno.ENOENT:
+        remedy = another
     else:
         remedy = remedies.get(error.errno or 0, another)
     message = f"{path} cannot be written ({error.strerror or error}): {remedy}."

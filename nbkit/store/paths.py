@@ -286,7 +286,7 @@ def the_study_folder(study_id: str) -> Path:
         return meant[0]
     problem = f"{len(meant)} study ids end with it" if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
-    there = f"the newest are {newest}" if newest else "it has no studies"
+    there = f"newest: {newest}" if newest else "it has no studies"
     message = f"study_id={study_id!r}: {problem} in {studies_folder()}; {there}."
     raise StoreError(message)
 

@@ -15,7 +15,7 @@ _TAIL_BYTES = 1 << 19
 _CLOCK_SECONDS = 5.0
 """By so much the clock of a node may be late."""
 
-_RESET = "reset the GPU (nvidia-smi --gpu-reset -i {index}) or reboot"
+_RESET = "reset the GPU (sudo nvidia-smi --gpu-reset -i {index}) or reboot"
 
 
 @dataclass(frozen=True)
