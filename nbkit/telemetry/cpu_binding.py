@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
+from nbkit.plural import plural
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.topology import Cpu
 from nbkit.telemetry.visible_devices import visible_devices
@@ -202,7 +203,8 @@ def _own_cores(
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
         sharing = sum(rank * count % len(usable) == first for rank in range(ranks))
-        fewer = "fewer cores than ranks, so each rank has one hardware thread"
+        threads = plural(count, "hardware thread")
+        fewer = f"fewer cores than ranks, so each rank has {threads}"
         why_not = why_not or fewer
     return _binding("cores", chosen, sharing, why_not)
 
