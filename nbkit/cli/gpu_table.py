@@ -140,9 +140,8 @@ def _host(inventory: Values, sample: Values) -> str:
     of_memory = "" if limit is None else f" ({_gib(limit)} usable)"
     return (
         f"{plural(inventory['cpus'], 'CPU')}{of_cpus} "
-        f"{_number(row['cpu_percent'], '%')}, load "
-        f"{row['load_average_1_minute']}, memory {_gib(used)} / {_gib(total)} GiB"
-        f"{of_memory}"
+        f"{_number(row['cpu_percent'], '%')}, load {row['load_average_1_minute']}, "
+        f"memory {_gib(used)} / {_gib(total)} GiB{of_memory}"
     )
 
 

@@ -265,8 +265,8 @@ class _Trials:
             (
                 2 <= starts <= self._starts,
                 f"repeats={repeats} is out of range: minimum 1, maximum "
-                f"{self._starts // 2} (2 runs each; left of --max-starts: "
-                f"{self._starts}).",
+                f"{self._starts // 2} (2 runs each; {self._starts} of --max-starts "
+                "left).",
             ),
             (
                 self._seconds > 0,

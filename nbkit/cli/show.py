@@ -10,7 +10,6 @@ from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import aligned, write_json, write_lines
 from nbkit.errors import ConfigError
 from nbkit.live.log_tail import LINES, MOST_LINES
-from nbkit.plural import plural
 
 if TYPE_CHECKING:
     from nbkit.launch.run import Run
@@ -269,7 +268,7 @@ def _devices(worker: Mapping[str, Any]) -> dict[str, str]:
         for device in devices[:_MOST_DEVICES]
     }
     if len(devices) > _MOST_DEVICES:
-        rows["more"] = plural(len(devices) - _MOST_DEVICES, "rank")
+        rows["more ranks"] = str(len(devices) - _MOST_DEVICES)
     return rows
 
 

@@ -140,10 +140,8 @@ def _report(arguments: argparse.Namespace) -> int:
         studies = [StoredStudy(folder) for folder in reversed(study_folders())]
         if arguments.json:
             write_json([study.study_id for study in studies])
-        elif studies:
-            write_lines([*map(repr, studies)])
         else:
-            say("No studies.")
+            write_lines([*map(repr, studies)] or ["No studies."])
         return 0
     from nbkit.questions.study_report import make, report
     from nbkit.studies.study import Study

@@ -384,7 +384,6 @@ def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     """Yield name, path and, if it does not belong into a bundle, why not."""
 
     def refuse(error: OSError) -> None:
-        # A folder that cannot be read is not left out in silence.
         message = f"{error.filename} cannot be read ({error.strerror}). Check its mode."
         raise StoreError(message) from error
 

@@ -33,13 +33,7 @@ from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import (
-    RunState,
-    iso,
-    of_newest_attempt,
-    read_json,
-    unix_seconds,
-)
+from nbkit.store.record import RunState, iso, of_newest_attempt, read_json, unix_seconds
 
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""

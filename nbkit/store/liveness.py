@@ -43,13 +43,11 @@ def is_stale(paths: RunPaths) -> bool:
 def unknown_text(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     """Return why it is unknown whether a run continues, and what to do."""
     since = datetime.datetime.fromtimestamp(_last_heartbeat(paths), datetime.UTC)
-    advice = "launch it again: it has no checkpoint"
-    if paths.has_checkpoint:
-        advice = "resume(force=True) continues from the newest checkpoint"
     return (
         f"no heartbeat since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
         f"{supervisor.get('pid')} of {supervisor.get('host')} is not visible from this "
-        f"host or container. If the run has ended, {advice}"
+        "host or container. If the run has ended, call resume(force=True), or launch "
+        "it again if it has no checkpoint"
     )
 
 

@@ -73,8 +73,7 @@ def store_folder() -> Path:
             return _absolute(home)
         return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
     except RuntimeError as error:
-        what = f"NBKIT_HOME={home!r}: unknown" if home else "This user has no"
-        message = f"{what} home folder. Set NBKIT_HOME to an absolute path."
+        message = "No home folder. Set NBKIT_HOME to the absolute path of a folder."
         raise StoreError(message) from error
 
 

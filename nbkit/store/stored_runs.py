@@ -20,12 +20,7 @@ from nbkit.reading import read_end, read_file
 from nbkit.store.liveness import is_stale, is_supervised, unknown_text
 from nbkit.store.metrics import read_json_lines, store_error, without_repeats
 from nbkit.store.nonfinite import FiniteFollower, NonFinite
-from nbkit.store.ownership import (
-    FOLDER_MODE,
-    imported_from,
-    is_of_others,
-    write_file,
-)
+from nbkit.store.ownership import FOLDER_MODE, imported_from, is_of_others, write_file
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity

@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
-from nbkit.plural import plural
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.topology import Cpu
 from nbkit.telemetry.visible_devices import visible_devices
@@ -203,8 +202,7 @@ def _own_cores(
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
         sharing = sum(rank * count % len(usable) == first for rank in range(ranks))
-        threads = plural(count, "hardware thread")
-        fewer = f"fewer cores than ranks, so each rank has {threads}"
+        fewer = "fewer cores than ranks, so ranks share cores (hardware threads)"
         why_not = why_not or fewer
     return _binding("cores", chosen, sharing, why_not)
 

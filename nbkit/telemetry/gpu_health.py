@@ -81,8 +81,7 @@ def _kind(gpu: GpuDevice) -> str:
         unified = " unified with the host's" if gpu.memory_unified else ""
         size = f"{gpu.memory_total_bytes / 2**30:.1f} GiB{unified}"
     name = gpu.name or "name unknown"
-    capability = gpu.compute_capability or "unknown"
-    return f"{name}, {size}, compute capability {capability}"
+    return f"{name}, {size}, compute capability {gpu.compute_capability or 'unknown'}"
 
 
 def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:

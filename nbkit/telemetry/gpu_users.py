@@ -21,7 +21,6 @@ from typing import Any
 import psutil
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.plural import plural
 from nbkit.telemetry.processes import has_cuda_loaded, pids_are_the_hosts
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
@@ -212,8 +211,7 @@ def _described(processes: Sequence[GpuProcess]) -> str:
     if largest.memory_used_bytes is not None:
         who += f" with {largest.memory_used_bytes / 2**30:.1f} GiB"
     more = len(processes) - 1
-    others = plural(more, "more process", "more processes")
-    return f"{who} and {others}" if more else who
+    return f"{who} and {more} more" if more else who
 
 
 def _named(pid: int | None) -> str:

@@ -29,7 +29,6 @@ import torch
 import torch.distributed as dist
 
 from nbkit.errors import ConfigError, RunError, StoreError
-from nbkit.plural import plural
 from nbkit.reading import retry_io
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
@@ -137,10 +136,9 @@ def load(
         world_size = dist.get_world_size() if dist.is_initialized() else 1
     written_by = complete["world_size"]
     if written_by != world_size:
-        ranks = plural(written_by, "rank")
         message = (
-            f"{path} was written by {ranks}, but this run has {world_size}. Resume "
-            f"with {ranks}, or launch a new run."
+            f"{path} was written with world_size={written_by}, not {world_size}. "
+            f"Resume with world_size={written_by}, or launch a new run."
         )
         raise RunError(message)
     return _load(path / "state.pt"), _load(path / f"rank_{rank}.pt")

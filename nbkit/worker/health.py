@@ -25,12 +25,7 @@ from nbkit.packages import packages_of, pip_install
 from nbkit.plural import plural
 from nbkit.telemetry.cuda_errors import cuda_advice
 from nbkit.telemetry.nvml import open_nvml
-from nbkit.telemetry.torch_builds import (
-    TorchBuild,
-    covers,
-    last_torch,
-    needed_branch,
-)
+from nbkit.telemetry.torch_builds import TorchBuild, covers, last_torch, needed_branch
 from nbkit.telemetry.visible_devices import visible_devices
 
 if TYPE_CHECKING:
@@ -310,8 +305,7 @@ def _missing_torch(driver: DriverGpus) -> CheckResult:
         detail = "not installed: runs can be shown, but not started"
         command = pip_install(*packages_of("train"))
         return CheckResult("PyTorch", "warning", detail, command)
-    found = plural(len(driver.uuids), "GPU")
-    detail = f"not installed, but the driver shows {found}"
+    detail = f"not installed, but the driver shows {plural(len(driver.uuids), 'GPU')}"
     requirement = "torch" if driver.torch is None else driver.torch.requirement
     command = pip_install(*packages_of("train"), requirement)
     return CheckResult("PyTorch", "failure", detail, command)

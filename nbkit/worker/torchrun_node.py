@@ -23,7 +23,6 @@ from typing import Any, NoReturn
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, Std
 
 from nbkit.config import ExperimentConfig
-from nbkit.plural import plural
 from nbkit.reading import read_file
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
@@ -81,10 +80,10 @@ class NodeLogs(LogsSpecs):
         world_size = int(envs[0]["WORLD_SIZE"])
         if self._is_started or world_size != self._config.world_size:
             _refuse(
-                f"torchrun tried to start {plural(world_size, 'rank')}"
+                f"torchrun tried to start {world_size} ranks"
                 f"{' again' * self._is_started}, but run {self._paths.run_id} starts "
-                f"{plural(self._config.world_size, 'rank')} once. Call stop() and "
-                "resume(), and paste the new line unchanged."
+                f"{self._config.world_size} ranks once. Call stop() and resume(), and "
+                "paste the new line unchanged."
             )
         self._is_started = True
         group_rank = int(envs[0]["GROUP_RANK"])

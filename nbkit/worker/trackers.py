@@ -88,8 +88,7 @@ def _record(source: Source, values: Mapping[str, Any], step: int | None) -> None
     except Exception as error:  # noqa: BLE001 - the user's code asked for none of this
         _failed.add(source)
         where = "" if step is None else f" from step {step} on"
-        what = "printed" if source is Source.PRINT else "TensorBoard"
         sys.stderr.write(
-            f"nbkit: {what} values are not recorded{where} ({type(error).__name__}: "
-            f"{error}). The script continues.\n"
+            f"nbkit: {source.name.lower()} values are not recorded{where} "
+            f"({type(error).__name__}: {error}). The script continues.\n"
         )

@@ -18,7 +18,6 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
-from nbkit.plural import plural
 from nbkit.reading import expanded
 from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths, is_id
@@ -308,11 +307,11 @@ def _load_strictly(
         remedy = f"Set num_classes={outputs[1]}"
         if classes is not None:
             # The data's classes decide, and have to be those of the weights.
-            count = plural(outputs[1], "class", "classes")
-            remedy = f"Use data with {count}, or weights='pretrained' or 'random'"
+            remedy = f"Use data with {outputs[1]} classes, or weights='pretrained' or "
+            remedy += "'random'"
         message = (
-            f"weights={config.weights!r} have {plural(outputs[1], 'output')}, but the "
-            f"model has {outputs[0]:,}. {remedy}."
+            f"weights={config.weights!r} have {outputs[1]} outputs, but the model has "
+            f"{outputs[0]}. {remedy}."
         )
         raise ConfigError(message)
     lacking, foreign = own.keys() - state.keys(), state.keys() - own.keys()

@@ -37,10 +37,7 @@ def gpu(*gibibytes, **fields):
         ((), None),
         ((0.5, 0.5), None),
         ((40.25,), f"process {NOBODY} (of another container) with 40.2 GiB"),
-        (
-            (3, 2),
-            f"process {NOBODY} (of another container) with 3.0 GiB and 1 more process",
-        ),
+        ((3, 2), f"process {NOBODY} (of another container) with 3.0 GiB and 1 more"),
         ((None,), f"process {NOBODY} (of another container)"),
     ],
     ids=["nobody", "bare contexts", "one", "several", "memory unknown"],

@@ -105,7 +105,7 @@ def test_printed_metric_goes_on_beside_what_is_logged(tmp_path, monkeypatch):
     assert Metric("val_loss", "lower", 0.0).value(run) == 4000.0
     errors = run.logs(0, "stderr")
     assert errors.count("nbkit: no TensorBoard files are written") == 1
-    assert "printed values are not recorded from step 4 on (StoreError" in errors
+    assert "print values are not recorded from step 4 on (StoreError" in errors
 
 
 def test_script_that_logs_is_recorded_once(tmp_path, monkeypatch):

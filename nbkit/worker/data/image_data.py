@@ -22,7 +22,6 @@ from nbkit.datasets.enough import no_evaluation_images, too_few_images
 from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
-from nbkit.plural import plural
 from nbkit.worker.data import Batch, EvaluationBatch, Placement
 from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.left_out import in_words
@@ -226,8 +225,8 @@ class ImageData(ABC):
         outputs = classes if config.num_classes is None else config.num_classes
         if self.manifest.is_multi_label and outputs != classes:
             message = (
-                f"num_classes={outputs}, but data={config.data!r} has "
-                f"{plural(classes, 'label')}. Use {classes}, or None."
+                f"num_classes={outputs}, but data={config.data!r} has {classes} "
+                f"labels. Use {classes}, or None."
             )
             raise ConfigError(message)
         if outputs < classes:

@@ -85,9 +85,8 @@ class TFRecordData(ImageData):
         needed = batch_size * config.gradient_accumulation_steps
         if images < needed:
             fitting = images * batch_size // needed
-            remedy = "fewer gradient_accumulation_steps"
-            if fitting:
-                remedy = f"batch_size_per_gpu={fitting} or less"
+            fewer = "fewer gradient_accumulation_steps"
+            remedy = f"batch_size_per_gpu={fitting} or less" if fitting else fewer
             message = (
                 f"data={config.data!r} has {len(manifest.train)} training images, "
                 f"{images} per rank, but a step requires {needed} per rank. Use "
