@@ -192,7 +192,7 @@ def _seconds(text: str) -> float:
 def _work(arguments: argparse.Namespace) -> int:
     check = doctor_of_gpus if arguments.gpus else doctor
     if sys.stderr.isatty():
-        what = "the free GPUs" if arguments.gpus else "everything"
+        what = "the GPUs" if arguments.gpus else "everything"
         say(f"Checking {what}; importing torch may take a minute.")
     results: list[tuple[str, CheckResult]] = []
     before = ""
@@ -210,7 +210,7 @@ def _work(arguments: argparse.Namespace) -> int:
     else:
         counts = [(failed, "failure"), (warned, "warning")]
         words = [plural(count, word) for count, word in counts if count]
-        verdict = f"{' and '.join(words)}." if words else "Everything works."
+        verdict = f"{' and '.join(words)}." if words else "No problems found."
         write_lines(["", verdict])
     return 1 if failed else 0
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nbkit.cli.text import aligned
+from nbkit.plural import plural
 from nbkit.statistics.quantities import UNKNOWN, elapsed
 
 _HEADING = ("GPU", "Name", "Util", "Memory GiB", "Power W", "Temp", "SM MHz")
@@ -83,8 +84,8 @@ def _warnings(inventory: Values, gpu: Values, row: Values) -> Iterator[str]:
         yield f"! {gpu['error']}"
     if gpu["xid"]:
         yield f"! XID {gpu['xid']['code']}"
-    if gpu["ecc_uncorrected_count"]:
-        yield f"! {gpu['ecc_uncorrected_count']} uncorrected ECC errors"
+    if count := gpu["ecc_uncorrected_count"]:
+        yield f"! {plural(count, 'uncorrected ECC error')}"
     bits = int(row["clock_events"] or 0)
     for place, word in enumerate(inventory["clock_event_words"]):
         if bits >> place & 1 and word in inventory["slowdown_words"]:
@@ -138,9 +139,9 @@ def _host(inventory: Values, sample: Values) -> str:
     of_cpus = "" if usable is None else f" ({usable:g} usable)"
     of_memory = "" if limit is None else f" ({_gib(limit)} usable)"
     return (
-        f"{inventory['cpus']} CPUs{of_cpus} {_number(row['cpu_percent'], '%')}, load "
-        f"{row['load_average_1_minute']}, memory {_gib(used)} / {_gib(total)} GiB"
-        f"{of_memory}"
+        f"{plural(inventory['cpus'], 'CPU')}{of_cpus} "
+        f"{_number(row['cpu_percent'], '%')}, load {row['load_average_1_minute']}, "
+        f"memory {_gib(used)} / {_gib(total)} GiB{of_memory}"
     )
 
 

@@ -16,15 +16,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nbkit.cli import (
-    doctor,
-    mcp_server,
-    monitor,
-    run_commands,
-    show,
-    studies,
-    trial,
-)
+from nbkit.cli import doctor, mcp_server, monitor, run_commands, show, studies, trial
 from nbkit.cli.command import REFUSED, Commands, refused_code
 from nbkit.cli.text import say, write_in_any_encoding
 from nbkit.errors import NbkitError

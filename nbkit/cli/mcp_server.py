@@ -194,7 +194,7 @@ class _Trials:
         self._starts = arguments.max_starts
         self._one_at_a_time = asyncio.Lock()
         if not self._folder.is_dir():
-            message = f"--allow-try {self._folder} is not a folder. Use one that is."
+            message = f"--allow-try {self._folder} is not a folder. Name a folder."
             raise ConfigError(message)
 
     async def compare(
@@ -259,12 +259,14 @@ class _Trials:
             ),
             (
                 1 <= gpus <= self._gpus,
-                f"gpus={gpus} is out of range. Use 1 to {self._gpus} (--max-gpus).",
+                f"gpus={gpus} is out of range: minimum 1, maximum {self._gpus} "
+                "(--max-gpus).",
             ),
             (
                 2 <= starts <= self._starts,
-                f"repeats={repeats} is out of range: each repeat needs 2 of the "
-                f"{self._starts} runs left of --max-starts.",
+                f"repeats={repeats} is out of range: minimum 1, maximum "
+                f"{self._starts // 2} (2 runs each; {self._starts} of --max-starts "
+                "left).",
             ),
             (
                 self._seconds > 0,

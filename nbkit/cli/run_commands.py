@@ -109,7 +109,7 @@ def _runs(arguments: argparse.Namespace) -> int:
     if rows:
         write_lines(aligned([_COLUMNS, *map(_cells, rows)], _MARKS))
     if len(selected) > len(shown):
-        say(f"{len(selected) - len(shown):,} more: nbkit runs --limit all")
+        say(f"{len(selected) - len(shown):,} more: add --limit all")
     return 0
 
 
@@ -168,7 +168,7 @@ def _stop(arguments: argparse.Namespace) -> int:
         message = (
             "nbkit stop: runs and --all cannot be combined. Use one of them."
             if arguments.run
-            else "nbkit stop: no run is specified. List runs, or use --all."
+            else "nbkit stop: no run is specified. Name runs, or use --all."
         )
         raise ConfigError(message)
     chosen: list[Run] = (

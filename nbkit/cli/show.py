@@ -125,8 +125,9 @@ def _logs(arguments: argparse.Namespace) -> int:
     run = attach(arguments.run)
     rank, stream = arguments.rank, arguments.stream
     if rank not in range(run.config.world_size):
-        last_rank = run.config.world_size - 1
-        message = f"rank={rank} is not a rank of {run.run_id}. Use 0 to {last_rank}."
+        last = run.config.world_size - 1
+        use = f"0 to {last}" if last else "0"
+        message = f"rank={rank} is not a rank of {run.run_id}. Use {use}."
         raise ConfigError(message)
     last = LiveRun(run).log(rank, stream, num_lines=arguments.lines).last()
     lines = [*last["lines"], *filter(None, [last["open_line"]])]
@@ -211,7 +212,7 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("evaluation images", f"{evaluation:,}"))
     if empty := data.get("classes_without_training_images"):
         of = f" of {data['num_classes']:,}" if data.get("num_classes") else ""
-        rows.append(("empty classes", f"{empty:,}{of} have no training images"))
+        rows.append(("empty classes", f"{empty:,}{of} without training images"))
     rows += [("note", note) for note in data.get("notes") or ()]
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
@@ -219,7 +220,7 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(
             (
                 "grayscale images",
-                f"{count:,} of {_high_bit_depth(data['high_bit_depth'])}",
+                f"{count:,} with {_high_bit_depth(data['high_bit_depth'])}",
             )
         )
     if count := _count(data, "skipped_files"):
@@ -242,13 +243,13 @@ def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return names of images and why they are not read; the record has others."""
     if not (count := _count(data, "unreadable")):
         return []
-    images = (data["unreadable"].get("images") or [])[:_MOST_IMAGES]
+    images = data["unreadable"].get("images") or []
     rows = [
         (image.get("name", "unknown"), image.get("reason", "unknown"))
-        for image in images
+        for image in images[:_MOST_IMAGES]
     ]
     if more := count - len(rows):
-        rows.append(("more", f"{more:,} (worker.json names the first)"))
+        rows.append(("more", f"{more:,} (worker.json: the first {len(images):,})"))
     return rows
 
 
@@ -267,7 +268,7 @@ def _devices(worker: Mapping[str, Any]) -> dict[str, str]:
         for device in devices[:_MOST_DEVICES]
     }
     if len(devices) > _MOST_DEVICES:
-        rows["more"] = f"{len(devices) - _MOST_DEVICES} ranks"
+        rows["more ranks"] = str(len(devices) - _MOST_DEVICES)
     return rows
 
 

@@ -141,7 +141,7 @@ def _report(arguments: argparse.Namespace) -> int:
         if arguments.json:
             write_json([study.study_id for study in studies])
         else:
-            write_lines([*map(repr, studies)])
+            write_lines([*map(repr, studies)] or ["No studies."])
         return 0
     from nbkit.questions.study_report import make, report
     from nbkit.studies.study import Study

@@ -143,8 +143,8 @@ def export(
 
     Notes
     -----
-    Links, temporary files and, by default, checkpoints are left out; the manifest says
-    so. `nbkit.import_bundle` reads the file on another machine.
+    Links, temporary files and, by default, checkpoints and arguments are left out; the
+    manifest says so. `nbkit.import_bundle` reads the file on another machine.
 
     Examples
     --------
@@ -231,8 +231,8 @@ def _run(what: InStore | str) -> StoredRun:
 def _check_ended(run: StoredRun, state: RunState) -> None:
     if _has_no_end(run, state):
         message = (
-            f"run {run.run_id} has no final record (lost, or ended by Slurm before it "
-            "started). Call resume(), or launch it again."
+            f"run {run.run_id} has no final record (lost, or its Slurm job ended "
+            "without one). Call resume(), or launch it again."
         )
         raise RunError(message)
     if not state.is_final:
@@ -268,7 +268,7 @@ def _runs_of_study(study: StudyPaths, left_out: list[OmittedFile]) -> list[Path]
         elif (state := run.state) is RunState.UNKNOWN:
             why = "no final record and no heartbeat"
         elif _has_no_end(run, state):
-            why = "no final record: lost, or ended by Slurm before it started"
+            why = "no final record: lost, or its Slurm job ended without one"
         else:
             _check_ended(run, state)
             folders.append(folder)
@@ -384,7 +384,8 @@ def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     """Yield name, path and, if it does not belong into a bundle, why not."""
 
     def refuse(error: OSError) -> None:
-        raise error  # a folder that cannot be read is not left out in silence
+        message = f"{error.filename} cannot be read ({error.strerror}). Check its mode."
+        raise StoreError(message) from error
 
     for folder, folders, files in os.walk(root, onerror=refuse):
         here = Path(folder)

@@ -354,8 +354,10 @@ def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     if kind not in (0, stat.S_IFREG):
         return "is a link, or not a regular file"
     is_supported = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    if info.flag_bits & 0x1 or not is_supported:
-        return "is encrypted, or compressed with an unsupported method"
+    if info.flag_bits & 0x1:
+        return "is encrypted"
+    if not is_supported:
+        return f"is compressed with method {info.compress_type}, not stored or deflated"
     if info.file_size != file.bytes:
         return f"has {info.file_size:,} bytes, but {file.bytes:,} in the manifest"
     return None
@@ -376,9 +378,9 @@ def _check_room(
     if large:
         return
     packed = source.stat().st_size
-    if needed > max(_ANY_TIMES_BYTES, _MOST_TIMES * packed):
+    if needed > (limit := max(_ANY_TIMES_BYTES, _MOST_TIMES * packed)):
         mean_it = "Use large=True (nbkit import --large) if this size is expected"
-        what = f"{unpacked} the limit is {_MOST_TIMES}x its packed size ({packed:,})"
+        what = f"{unpacked} the limit is {limit:,} (1 GiB or {_MOST_TIMES}x its size)"
         raise _refused(source, what, mean_it)
 
 

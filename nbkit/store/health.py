@@ -58,7 +58,7 @@ def try_writing(folder: Path) -> str | None:
     except StoreError:
         raise
     except OSError as error:
-        raise store_error(folder, error) from error
+        raise store_error(folder, error, "set NBKIT_HOME to another folder") from error
 
 
 def _try(folder: Path) -> str | None:
@@ -73,7 +73,7 @@ def _try(folder: Path) -> str | None:
             return "a second exclusive creation of a file does not fail"
     except StoreError:
         return "no hard links, which are required to stop a run"
-    return None if _locks(folder / "lock") else "it has no file locks (flock)"
+    return None if _locks(folder / "lock") else "no file locks (flock)"
 
 
 def _locks(path: Path) -> bool:
@@ -97,7 +97,7 @@ def _place(store: Path, exists: bool) -> CheckResult:
     other_users = stat.S_IRWXG | stat.S_IRWXO
     is_open = origin == "default" and bool(store.stat().st_mode & other_users)
     found = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
-    found += ", which other users can enter" if is_open else ""
+    found += "; other users can enter this folder" if is_open else ""
     remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
     return check("Store", not is_open, found, remedy)
 
@@ -106,7 +106,8 @@ def _writing(store: Path, folder: Path) -> CheckResult:
     try:
         problem = try_writing(folder)
     except StoreError as error:
-        return CheckResult("Writing", "failure", str(error), f"fix that, {_MOVE}")
+        found, _, remedy = str(error).removesuffix(".").partition("): ")
+        return CheckResult("Writing", "failure", f"{found})", remedy)
     where = "" if folder == store else f", tried in {folder}"
     found = problem or f"replacing, linking and locking files works{where}"
     remedy = f"use another file system, {_MOVE}"

@@ -33,13 +33,7 @@ from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import (
-    RunState,
-    iso,
-    of_newest_attempt,
-    read_json,
-    unix_seconds,
-)
+from nbkit.store.record import RunState, iso, of_newest_attempt, read_json, unix_seconds
 
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""
@@ -135,7 +129,7 @@ def _unheard(paths: RunPaths, submission: Line, attempt: Line) -> Line:
     """Return why it is unknown whether a run continues."""
     job = submission["job"]
     why = why_unknown(job.get("cluster")) if _can_ask(paths) else ""
-    what = f"Slurm does not list job {job['id']}" + (f" ({why})" if why else "")
+    what = f"unknown state of Slurm job {job['id']}" + (f" ({why})" if why else "")
     what += f"; {unknown_text(paths, attempt.get('supervisor') or {})}"
     log = str(paths.job_log(job["id"]))
     return {"kind": "unknown", "rank": None, "message": what, "log": log}
@@ -292,13 +286,13 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
     refresh_nfs_cache(log.parent)
     if log.exists():
         last = _last_words(log)
-        last_line = f": {last}" if last else ""
+        last_line = f": {last.rstrip('.')}" if last else ""
         return f"the supervisor did not start{last_line}; its output is in {log}"
     if not job.nodes:
         return f"the supervisor did not start, and {log} does not exist"
     return (
-        f"{job.nodes} did not write {log}: the store must be on a file system shared "
-        "with the compute nodes; set NBKIT_HOME to a folder on a shared file system"
+        f"{job.nodes} did not write {log}: check that the store is on a file system "
+        "shared with the compute nodes, or set NBKIT_HOME to a folder on one"
     )
 
 
@@ -328,7 +322,7 @@ def waiting_words(job: Job) -> str:
         start = datetime.datetime.fromisoformat(job.start_estimate)
         words += f"; starts about {start:%Y-%m-%d %H:%M} UTC (Slurm's estimate)"
     if job.age_seconds > _OLD_SECONDS:
-        words += f"; {job.age_seconds / 60:.0f} min old, because Slurm does not respond"
+        words += f"; Slurm's answer is {job.age_seconds / 60:.0f} min old"
     return words
 
 

@@ -46,8 +46,8 @@ def unknown_text(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     return (
         f"no heartbeat since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
         f"{supervisor.get('pid')} of {supervisor.get('host')} is not visible from this "
-        "host or container. If it has ended, resume(force=True) continues from the "
-        "newest checkpoint"
+        "host or container. If the run has ended, call resume(force=True), or launch "
+        "it again if it has no checkpoint"
     )
 
 

@@ -191,13 +191,14 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or change NBKIT_HOME",
         errno.EDQUOT: "your quota is exceeded: free some space, or change NBKIT_HOME",
-        errno.ENOENT: "the run folder was removed: do not remove it while the run is "
-        "active",
+        errno.ENOENT: "the run folder was removed: keep it while the run is active",
         errno.EBADF: "the code of the run closed the file: do not call os.closerange",
         errno.EROFS: f"read-only file system: {another}",
     }
     if error.errno == errno.EACCES:
         remedy = _of_owner(path, another, is_of_store=instead is None)
+    elif instead and error.errno == errno.ENOENT:
+        remedy = another
     else:
         remedy = remedies.get(error.errno or 0, another)
     message = f"{path} cannot be written ({error.strerror or error}): {remedy}."

@@ -73,7 +73,7 @@ def store_folder() -> Path:
             return _absolute(home)
         return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
     except RuntimeError as error:
-        message = "This user has no home folder. Set NBKIT_HOME to a writable folder."
+        message = "No home folder. Set NBKIT_HOME to the absolute path of a folder."
         raise StoreError(message) from error
 
 
@@ -285,7 +285,7 @@ def the_study_folder(study_id: str) -> Path:
         return meant[0]
     problem = f"{len(meant)} study ids end with it" if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
-    there = f"the newest are {newest}" if newest else "it has no studies"
+    there = f"newest: {newest}" if newest else "it has no studies"
     message = f"study_id={study_id!r}: {problem} in {studies_folder()}; {there}."
     raise StoreError(message)
 

@@ -84,7 +84,7 @@ def report_corruption(root: Path) -> Iterator[None]:
     except DAMAGE_ERRORS as error:
         message = (
             f"{root} is damaged ({type(error).__name__}: {error}). Remove the folder "
-            "if the run is not needed."
+            "if it is not needed."
         )
         raise StoreError(message) from error
 
@@ -197,7 +197,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> StoreError:
-    text = f"{path} is damaged ({what}). Remove its folder if the run is not needed."
+    text = f"{path} is damaged ({what}). Remove its folder if it is not needed."
     return StoreError(text)
 
 

@@ -20,12 +20,7 @@ from nbkit.reading import read_end, read_file
 from nbkit.store.liveness import is_stale, is_supervised, unknown_text
 from nbkit.store.metrics import read_json_lines, store_error, without_repeats
 from nbkit.store.nonfinite import FiniteFollower, NonFinite
-from nbkit.store.ownership import (
-    FOLDER_MODE,
-    imported_from,
-    is_of_others,
-    write_file,
-)
+from nbkit.store.ownership import FOLDER_MODE, imported_from, is_of_others, write_file
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
@@ -117,9 +112,10 @@ class StoredRun:
             return self._standing(submission, record).cause
         state = self.state_by(record)
         if state is RunState.LOST:
+            who = "the supervisor" if submission else "rank 0"  # plain torchrun
             why = (
-                "the supervisor exited without a final record (killed, or the host "
-                "failed); metrics up to the last step are kept"
+                f"{who} exited without a final record (killed, or the host failed); "
+                "metrics up to the last step are kept"
             )
         elif state is RunState.UNKNOWN:
             attempt = of_newest_attempt(record, submission) or submission
@@ -205,8 +201,8 @@ class StoredRun:
         Returns
         -------
         str
-            Empty if the rank has not printed anything; only the end of more than
-            16 MiB, after a line that says so. A progress bar shows its last state.
+            Empty if the rank has not printed anything. Of more than 16 MiB only the
+            end, after a line that says so. A progress bar shows its last state.
 
         Raises
         ------
@@ -379,5 +375,5 @@ def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
         listed = f"0 to {len(possible) - 1}" if len(possible) > 1 else "0"
     else:
         listed = ", ".join(map(str, possible))
-    message = f"{name}={value!r} does not exist in this run. Use {listed}."
+    message = f"{name}={value!r} is not valid for this run. Use {listed}."
     raise ConfigError(message)

@@ -202,7 +202,7 @@ def _own_cores(
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
         sharing = sum(rank * count % len(usable) == first for rank in range(ranks))
-        fewer = "fewer cores than ranks, so each rank has one hardware thread"
+        fewer = "fewer cores than ranks, so ranks share cores (hardware threads)"
         why_not = why_not or fewer
     return _binding("cores", chosen, sharing, why_not)
 

@@ -15,7 +15,7 @@ _TAIL_BYTES = 1 << 19
 _CLOCK_SECONDS = 5.0
 """By so much the clock of a node may be late."""
 
-_RESET = "reset the GPU (nvidia-smi --gpu-reset -i {index}) or reboot"
+_RESET = "reset the GPU (sudo nvidia-smi --gpu-reset -i {index}) or reboot"
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def faults(readings: Sequence[Sequence[GpuSample]]) -> list[Fault]:
         # What the program did may be followed by an error of the GPU itself.
         first = min(candidates, key=lambda fault: fault.of_program, default=None)
         if first is not None:
-            who = f"GPU {gpu.index} ({gpu.uuid})"
-            text = f"{who}: {first.text}"
+            uuid = f" ({gpu.uuid})" if gpu.uuid else ""
+            text = f"GPU {gpu.index}{uuid}: {first.text}"
             causes.append(Fault(text, first.may_pass, first.of_program))
     return causes
 

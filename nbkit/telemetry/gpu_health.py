@@ -37,7 +37,8 @@ def checks() -> Iterator[CheckResult]:
     except NvmlUnavailableError as error:
         yield _without_nvml(error)
         return
-    yield CheckResult("NVIDIA driver", "ok", f"{driver}, CUDA up to {cuda}")
+    versions = f"{driver or 'unknown version'}, CUDA up to {cuda or 'unknown'}"
+    yield CheckResult("NVIDIA driver", "ok", versions)
     yield from _kinds(devices)
     for gpu in devices:
         if gpu.error:
@@ -80,7 +81,7 @@ def _kind(gpu: GpuDevice) -> str:
         unified = " unified with the host's" if gpu.memory_unified else ""
         size = f"{gpu.memory_total_bytes / 2**30:.1f} GiB{unified}"
     name = gpu.name or "name unknown"
-    return f"{name}, {size}, compute capability {gpu.compute_capability}"
+    return f"{name}, {size}, compute capability {gpu.compute_capability or 'unknown'}"
 
 
 def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
@@ -178,7 +179,7 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
     """Yield the errors that the driver wrote into the kernel's log since the boot."""
     what = "Xid errors"
     if log is None:
-        detail = "no permission to read the kernel log"
+        detail = "the kernel log cannot be read"
         yield CheckResult(what, "info", detail, "sudo dmesg | grep Xid")
         return
     slots = {_slot(gpu.pci_bus_id): f"GPU {gpu.index}" for gpu in devices}
@@ -187,9 +188,9 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
         for match in _XID.finditer(log)
     )
     if not counts:
-        yield CheckResult(what, "ok", "none since boot")
+        yield CheckResult(what, "ok", "none in the kernel log")
     for (gpu, code), count in counts.items():
-        detail = f"{code} of {gpu}, {count}x since boot"
+        detail = f"{code} of {gpu}, {count}x in the kernel log"
         if code in _OF_PROGRAMS:
             detail += ": a program failed or was ended"
             yield CheckResult(what, "info", detail)
@@ -197,7 +198,8 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
             detail += ": fell off the bus"
             yield CheckResult(what, "warning", detail, "reboot, or reseat the card")
         else:
-            remedy = "sudo nvidia-smi --gpu-reset while idle, or replace the GPU"
+            index = gpu.removeprefix("GPU ")
+            remedy = f"sudo nvidia-smi --gpu-reset -i {index} while idle, or replace it"
             yield CheckResult(what, "warning", detail, remedy)
 
 

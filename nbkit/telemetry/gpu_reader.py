@@ -170,7 +170,7 @@ class GpuReader:
             hidden = "the only GPU" if count == 1 else f"all {count} GPUs"
             message = (
                 f"CUDA_VISIBLE_DEVICES={self._visible!r} hides {hidden} of this "
-                "machine. Change or unset the variable, then restart Jupyter."
+                "machine. Change or unset it, then restart Jupyter or nbkit monitor."
             )
             return "hidden", message
         from nbkit.telemetry.nvml import unavailable

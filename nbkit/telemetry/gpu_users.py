@@ -25,7 +25,7 @@ from nbkit.telemetry.processes import has_cuda_loaded, pids_are_the_hosts
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
 _SILENT = "a driver that does not respond"
-_UNKNOWN = "an unknown process (see the supervisor log)"
+_UNKNOWN = "an unknown process, if any (query failed; see supervisor.log)"
 _SHARE = 0.05
 """Processes with less of a GPU's memory leave room for a run: a bare CUDA context takes
 0.3 to 0.5 GiB, which a notebook keeps that only looked at the GPU once."""

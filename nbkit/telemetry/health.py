@@ -129,15 +129,15 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
         return CheckResult("Shared memory", "failure", detail, remedy)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
-    who = f"{processes} loading processes"
+    who = plural(processes, "loading process", "loading processes")
     if num_gpus > 1:
         needed += _NCCL_BYTES
         who += f" and NCCL between {num_gpus} GPUs"
     detail = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
     size = math.ceil((space.total - space.free + needed) / 2**30)
     remedy = (
-        f"{who} need about {_mib(needed)}, or fail with a bus error; sudo mount -o "
-        f"remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
+        f"about {_mib(needed)} required for {who} (bus error with less); sudo mount "
+        f"-o remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
     )
     return check("Shared memory", space.free >= needed, detail, remedy)
 
@@ -196,7 +196,7 @@ def _count(soft: int, hard: int) -> str:
     limits = (
         "unlimited" if n == resource.RLIM_INFINITY else f"{n:,}" for n in (soft, hard)
     )
-    return "{} (at most {})".format(*limits)
+    return "{} (hard limit {})".format(*limits)
 
 
 if __name__ == "__main__":

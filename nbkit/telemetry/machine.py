@@ -57,10 +57,7 @@ def container_kind() -> str | None:
     ):
         if variable in os.environ:
             return kind
-    for sign, kind in (
-        ("/run/.containerenv", "podman"),
-        ("/.dockerenv", "docker"),
-    ):
+    for sign, kind in (("/run/.containerenv", "podman"), ("/.dockerenv", "docker")):
         if Path(sign).exists():
             return kind
     return text_of(Path("/run/systemd/container"))

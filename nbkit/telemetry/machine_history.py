@@ -166,7 +166,7 @@ class HistoryThread(threading.Thread):
                         rows = []
             except Exception as error:  # noqa: BLE001 - the other files are read
                 reason = getattr(error, "strerror", None) or repr(error)
-                message = f"{path} cannot be read ({reason}). No history is shown.\n"
+                message = f"{path} cannot be read ({reason}). Its history is missing.\n"
                 sys.stderr.write(message)
             if rows:
                 self._hand_over(rows)

@@ -41,7 +41,7 @@ _REMEDIES = {
     "access to the GPUs",
     "gpu lost": "a GPU has fallen off the bus; check dmesg for an Xid message, then "
     "reset the GPU or reboot",
-    "no gpu": "no GPU found that the driver supports; check lspci and dmesg",
+    "no gpu": "no GPU found, or none that the driver supports; check lspci and dmesg",
     "driver too old": "the driver library has no nvmlInitWithFlags; install driver "
     "450 or later",
 }

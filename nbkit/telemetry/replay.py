@@ -69,7 +69,7 @@ def refuse(value: str, why: str) -> NvmlUnavailableError:
     message = (
         f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Use "
         f"replay:FILE with a file written by the sampler of nbkit, or replay:{TRACE}; "
-        "or unset it and restart Jupyter."
+        "or unset it. Then restart Jupyter or nbkit monitor."
     )
     return NvmlUnavailableError(message, reason="source cannot be used")
 

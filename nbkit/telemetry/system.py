@@ -10,10 +10,7 @@ from typing import Any
 from nbkit.reading import lines_of, open_regular, parse_object
 from nbkit.telemetry.sample import GpuSample, Sample
 
-_MACHINE = (
-    *("driver_version", "cuda_driver_version"),
-    *("devices", "topology", "p2p"),
-)
+_MACHINE = ("driver_version", "cuda_driver_version", "devices", "topology", "p2p")
 
 
 def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | None:

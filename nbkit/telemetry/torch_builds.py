@@ -159,7 +159,7 @@ def main(locked: bool = False) -> int:
     if build is None:
         branch = needed_branch(capabilities)
         remedy = (
-            f"install driver {branch} or newer" if branch else "its GPUs are too old"
+            f"install driver {branch} or newer" if branch else "the GPUs are too old"
         )
         sys.stdout.write(f"no torch version supports driver {version}: {remedy}\n")
         return 1

@@ -61,8 +61,8 @@ def resolve(
     if config.batch_size_per_gpu != "max":
         return config.batch_size_per_gpu
     if device.type != "cuda" or config.oversubscribe:
-        shared = config.oversubscribe
-        reason = "several ranks share a GPU" if shared else "this run is on CPUs"
+        on_gpu = device.type == "cuda"
+        reason = "oversubscribe is True" if on_gpu else "this run is on CPUs"
         message = (
             f"batch_size_per_gpu='max' requires a GPU per rank, but {reason}. Set a "
             "number."

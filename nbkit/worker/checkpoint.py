@@ -137,8 +137,8 @@ def load(
     written_by = complete["world_size"]
     if written_by != world_size:
         message = (
-            f"{path} was written by {written_by} ranks, but this run has {world_size}. "
-            f"Resume with {written_by} ranks, or launch a new run."
+            f"{path} was written with world_size={written_by}, not {world_size}. "
+            f"Resume with world_size={written_by}, or launch a new run."
         )
         raise RunError(message)
     return _load(path / "state.pt"), _load(path / f"rank_{rank}.pt")
@@ -219,8 +219,8 @@ def _sizes(path: Path, world_size: int) -> dict[str, int]:
     missing = [name for name in names if not (path / name).exists()]
     if missing:
         message = (
-            f"{path} lacks {missing[0]}: {len(missing)} of {len(names)} files of other "
-            "ranks are not visible to rank 0. Put the store (NBKIT_HOME) on a file "
+            f"{path} lacks {missing[0]}: rank 0 does not see {len(missing)} of the "
+            f"{len(names)} checkpoint files. Put the store (NBKIT_HOME) on a file "
             "system that all nodes share."
         )
         raise StoreError(message)

@@ -29,8 +29,8 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
     count = torch.cuda.device_count()
     if rank.local_world_size > count and not config.oversubscribe:
         message = (
-            f"{rank.local_world_size} ranks on {count} visible GPUs (limit: one per "
-            f"GPU). Use gpus={count} or oversubscribe=True."
+            f"ranks: {rank.local_world_size}, visible GPUs: {count} (limit: one rank "
+            f"per GPU). Use gpus={count} or oversubscribe=True."
         )
         raise DeviceError(message)
     device = torch.device("cuda", rank.local_rank % count)
@@ -188,7 +188,7 @@ def _why_no_cuda() -> str:
             version, supports = nvml.driver_version, nvml.cuda_driver_version
         driver = f"driver {version}, which supports CUDA up to {supports}"
     except NvmlUnavailableError as error:
-        driver = f"a driver that cannot be queried ({error})"
+        driver = f"a driver that cannot be queried ({str(error).rstrip('.')})"
     problem, advice = _cuda_error()
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"
@@ -212,7 +212,9 @@ def _cuda_error() -> tuple[str, str]:
 
 def _remedy(capability: tuple[int, int]) -> str:
     build = last_torch([capability])
-    if build is not None and build.below is not None:
+    if build is None:
+        return "No torch build on the package index has such kernels: set device='cpu'."
+    if build.below is not None:
         command = pip_install(build.requirement, "torchvision")
         return f"Install the last version with such kernels: {command}"
     command = pip_install("torch", "torchvision", options="--upgrade")

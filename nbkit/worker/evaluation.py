@@ -97,8 +97,8 @@ def _keep(predictions: Predictions | None, rank: Rank) -> None:
         return
     # A plug-in's loader may have its own order.
     sys.stdout.write(
-        "evaluation: the loader changes the order of the manifest, so "
-        f"{rank.paths.predictions.name} is not written\n"
+        "evaluation: labels from the loader differ from those of the manifest, or are "
+        f"in another order, so {rank.paths.predictions.name} is not written\n"
     )
     sys.stdout.flush()
 

@@ -64,8 +64,8 @@ def write_facts(
     uuids = [entry["device"]["uuid"] for entry in ranks if entry["device"]["uuid"]]
     if len(set(uuids)) < len(uuids) and not config.oversubscribe:
         message = (
-            f"{len(uuids)} ranks on {len(set(uuids))} GPUs (limit: one per GPU). Use "
-            "fewer ranks or oversubscribe=True."
+            f"ranks: {len(uuids)}, GPUs: {len(set(uuids))} (limit: one rank per GPU). "
+            "Use fewer ranks or oversubscribe=True."
         )
         raise DeviceError(message)
     if rank.rank != 0:

@@ -89,10 +89,10 @@ class FiniteWatch:
 
     def error(self, config: ExperimentConfig) -> NonFiniteError:
         """Return the error that ends a run with stop_on_nonfinite."""
-        instead = ", in precision='bf16'" if config.precision == "fp16" else ""
+        instead = ", precision='bf16'" if config.precision == "fp16" else ""
         message = (
             f"{self.found}, with stop_on_nonfinite=True. Launch the run again with a "
-            f"learning_rate below {config.learning_rate:g}{instead}, or with "
+            f"learning_rate below {config.learning_rate:g}{instead}, or "
             "stop_on_nonfinite=False. Its checkpoints are finite."
         )
         return NonFiniteError(message)

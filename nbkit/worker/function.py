@@ -141,7 +141,7 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
         linecache.cache[name] = (len(text), None, lines, name)
     if edited and rank.rank == 0:
         sys.stderr.write(
-            f"nbkit: {', '.join(edited)} was edited after the launch; the ranks import "
+            f"nbkit: edited after the launch: {', '.join(edited)}; the ranks import "
             "the new version, but the run folder contains the old version.\n"
         )
 

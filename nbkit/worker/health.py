@@ -22,14 +22,10 @@ from typing import TYPE_CHECKING
 from nbkit.errors import NvmlUnavailableError
 from nbkit.health import CheckResult, State, check, check_package, installed, tell
 from nbkit.packages import packages_of, pip_install
+from nbkit.plural import plural
 from nbkit.telemetry.cuda_errors import cuda_advice
 from nbkit.telemetry.nvml import open_nvml
-from nbkit.telemetry.torch_builds import (
-    TorchBuild,
-    covers,
-    last_torch,
-    needed_branch,
-)
+from nbkit.telemetry.torch_builds import TorchBuild, covers, last_torch, needed_branch
 from nbkit.telemetry.visible_devices import visible_devices
 
 if TYPE_CHECKING:
@@ -102,9 +98,9 @@ def checks() -> Iterator[CheckResult]:
         both = pip_install("torch", "torchvision")
         vision = CheckResult("torchvision", "failure", "not installed", both)
         yield from _import("torchvision", "torchvision", remedy=anew, missing=vision)
-        words = "not installed: training fails unless tensorboard=False"
+        words = "not installed: runs write no TensorBoard files"
         command = pip_install("tensorboard")
-        yield check_package("TensorBoard", "tensorboard", words, command, "failure")
+        yield check_package("TensorBoard", "tensorboard", words, command, "warning")
         yield judge_compiler()
     yield from _nvimagecodec(driver)
     yield from _dali(driver)
@@ -122,7 +118,10 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
     )
     state: State = "failure"
     if torch.cuda is None:
-        detail = f"{torch.version} is built without CUDA, but there are {count} GPUs"
+        detail = (
+            f"torch {torch.version} is built without CUDA, but the driver shows "
+            f"{plural(count, 'GPU')}"
+        )
         both = pip_install("torch", "torchvision")
         remedy = f"pip uninstall torch torchvision; {both}"
     elif (seen < count and not driver.divided) or not seen:
@@ -131,10 +130,10 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
         remedy = _unseen_remedy(torch, driver)
     elif missing:
         detail = (
-            f"{torch.version} has no kernels for compute capability "
+            f"torch {torch.version} has no kernels for compute capability "
             f"{', '.join(missing)}, only {' '.join(torch.arches)}"
         )
-        remedy = f"{_torch_remedy(driver)}: a torch built for these GPUs"
+        remedy = _torch_remedy(driver)
     elif not driver.divided and set(torch.uuids) != set(driver.uuids):
         detail = "torch and the driver detect different GPUs"
         remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
@@ -306,7 +305,7 @@ def _missing_torch(driver: DriverGpus) -> CheckResult:
         detail = "not installed: runs can be shown, but not started"
         command = pip_install(*packages_of("train"))
         return CheckResult("PyTorch", "warning", detail, command)
-    detail = f"not installed, but there are {len(driver.uuids)} GPUs"
+    detail = f"not installed, but the driver shows {plural(len(driver.uuids), 'GPU')}"
     requirement = "torch" if driver.torch is None else driver.torch.requirement
     command = pip_install(*packages_of("train"), requirement)
     return CheckResult("PyTorch", "failure", detail, command)

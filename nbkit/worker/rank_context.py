@@ -52,9 +52,9 @@ def context() -> Context:
     """
     if _current is None:
         message = (
-            "nbkit.context() and nbkit.log() were called outside a run. Call them in "
-            "a function or script that nbkit.launch() runs; nbkit.log() also works in "
-            "a plug-in's model or loader."
+            "nbkit.context() or nbkit.log() was called outside a run. Call it in a "
+            "function or script that nbkit.launch() runs; nbkit.log() also works in a "
+            "plug-in's model or loader."
         )
         raise RunError(message)
     return _current
@@ -183,7 +183,9 @@ class Context:
         refuse_in_child(self._pid, self.rank)
         self.record_only(Source.LOG)
         step = self._step + 1 if step is None else whole_step(step)
-        of = {} if total_steps is None else {"total_steps": whole_step(total_steps)}
+        of: dict[str, int] = {}
+        if total_steps is not None:
+            of = {"total_steps": whole_step(total_steps, "total_steps")}
         self._record(Source.LOG, values, step, **of)
 
     def record_only(self, source: Source) -> None:
@@ -405,14 +407,14 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
     return {str(name): _number(name, value) for name, value in values.items()}
 
 
-def whole_step(step: Any) -> int:
+def whole_step(step: Any, name: str = "step") -> int:
     """Return a step as a whole number from 0 on."""
     try:
         number = -1 if isinstance(step, bool) else operator.index(step)
     except TypeError:
         number = -1
     if number < 0:
-        message = f"step={step!r} is not an integer of 0 or more. Pass a step number."
+        message = f"{name}={step!r} is not an integer of 0 or more. Pass one."
         raise ConfigError(message)
     return number
 

@@ -31,7 +31,10 @@ class TensorBoard:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
             self._is_missing = True
-            sys.stderr.write(f"nbkit: no TensorBoard files are written: {error}.\n")
+            sys.stderr.write(
+                f"nbkit: no TensorBoard files are written: {error}. Install "
+                "tensorboard, or set tensorboard=False.\n"
+            )
             return
 
         events: Any = event_pb2  # generated: types are not known

@@ -87,7 +87,8 @@ def _record(source: Source, values: Mapping[str, Any], step: int | None) -> None
             run.follow(source, values, run.step if step is None else int(step))
     except Exception as error:  # noqa: BLE001 - the user's code asked for none of this
         _failed.add(source)
+        where = "" if step is None else f" from step {step} on"
         sys.stderr.write(
-            f"nbkit: {source.name.lower()} values are not recorded from step {step} "
-            f"on ({type(error).__name__}: {error}). The script continues.\n"
+            f"nbkit: {source.name.lower()} values are not recorded{where} "
+            f"({type(error).__name__}: {error}). The script continues.\n"
         )

@@ -142,7 +142,7 @@ def _load_pretrained(
             name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
-        _say(rank, f"untrained output layer: {config.data} has other classes")
+        _say(rank, f"untrained output layer: {weights} has other classes")
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), is_new
 
@@ -188,7 +188,7 @@ def _check_classes(
     for number, name in enumerate(classes):
         trained = trained_on[number] if number < len(trained_on) else None
         if trained != name:
-            was = "none" if trained is None else repr(trained)
+            was = "missing" if trained is None else repr(trained)
             message = (
                 f"weights={config.weights!r} and data={config.data!r} differ in class "
                 f"names or order: output {number} is {was} in the weights and {name!r} "

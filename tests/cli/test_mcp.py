@@ -159,7 +159,7 @@ def test_mcp_tries_allowed_scripts_within_limits(store, repository):
     *refused, tried, again, spent = answers
     assert [answer.is_error for answer in refused] == [True] * 4
     assert "is outside" in refused[0].content[0].text
-    assert "gpus=2 is out of range. Use 1 to 1" in refused[1].content[0].text
+    assert "gpus=2 is out of range: minimum 1, maximum 1" in refused[1].content[0].text
     assert "against='v9' is not a commit" in refused[3].content[0].text
     result = tried.structured_content["result"]
     # Without a start.
@@ -167,7 +167,7 @@ def test_mcp_tries_allowed_scripts_within_limits(store, repository):
     assert result["verdict"] == "not enough runs"
     assert [row["values"] for row in result["rows"]] == [[0.5], [0.4]]
     assert spent.is_error
-    assert "is out of range: each repeat needs 2 of the 2 runs" in spent.content[0].text
+    assert "maximum 1 (2 runs each; 2 of --max-starts left)" in spent.content[0].text
 
 
 def test_mcp_names_the_exception_of_a_command_that_crashes(tmp_path, monkeypatch):

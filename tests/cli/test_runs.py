@@ -158,9 +158,9 @@ def test_show_data(written, capsys):
         "  source             /photos (image folder)",
         "  training images    12,000 per epoch, 34 dropped (fewer than a global batch)",
         "  evaluation images  500",
-        "  empty classes      4 of 6 have no training images",
+        "  empty classes      4 of 6 without training images",
         "  unreadable images  1,200",
-        "  grayscale images   15 of more than 8 bits, converted to 8; 7 with 16 or "
+        "  grayscale images   15 with more than 8 bits, converted to 8; 7 with 16 or "
         "fewer gray levels (a/0.tif and 6 more)",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
         "",
@@ -169,7 +169,7 @@ def test_show_data(written, capsys):
         r"  a/1\x1b.jpg   reason 1",
     ]
     assert r"  a/15\x1b.jpg  reason 15" in block
-    assert "  more          1,184 (worker.json names the first)" in block
+    assert "  more          1,184 (worker.json: the first 100)" in block
     assert not any("reason 16" in line for line in block)
 
 

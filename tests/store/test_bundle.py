@@ -223,7 +223,7 @@ def test_export_job_ended_in_queue(tmp_path, monkeypatch, earlier):
     with zipfile.ZipFile(nbkit.export(study.root.name, tmp_path / "y.zip")) as archive:
         manifest = json.loads(archive.read("bundle.json"))
     assert manifest["runs"] == [done.run_id]
-    why = "no final record: lost, or ended by Slurm before it started"
+    why = "no final record: lost, or its Slurm job ended without one"
     assert {"path": f"runs/{cancelled.run_id}", "why": why} in manifest["left_out"]
 
 

@@ -179,8 +179,8 @@ def test_store_folder_relative(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": 5}, r"rank=5 does not exist in this run. Use 0 to 1"),
-        ({"attempt": 1}, r"attempt=1 does not exist in this run. Use 0\."),
+        ({"rank": 5}, r"rank=5 is not valid for this run. Use 0 to 1"),
+        ({"attempt": 1}, r"attempt=1 is not valid for this run. Use 0\."),
         ({"stream": "both"}, r"stream='both' .* stdout, stderr"),
     ],
 )

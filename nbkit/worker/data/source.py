@@ -189,7 +189,7 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     have = f"data={config.data!r} has {count:,} unreadable image{'s' * (count != 1)}"
     reasons = reasons_in_words(manifest.unreadable)
     them = "it" if count == 1 else "them"
-    remedy = f"Fix or remove {them}"
+    remedy = f"Fix {them}"
     if manifest.train.are_packed:  # an image there cannot be fixed
         remedy = "Copy the packed data again, or fix the images and pack them again"
     if config.unreadable_images == "stop":

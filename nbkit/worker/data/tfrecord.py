@@ -84,11 +84,13 @@ class TFRecordData(ImageData):
         )
         needed = batch_size * config.gradient_accumulation_steps
         if images < needed:
+            fitting = images * batch_size // needed
+            fewer = "fewer gradient_accumulation_steps"
+            remedy = f"batch_size_per_gpu={fitting} or less" if fitting else fewer
             message = (
                 f"data={config.data!r} has {len(manifest.train)} training images, "
-                f"{images} per rank (whole files), but a step requires {needed} per "
-                f"rank. Use batch_size_per_gpu={max(1, images * batch_size // needed)} "
-                "or less, or more images."
+                f"{images} per rank, but a step requires {needed} per rank. Use "
+                f"{remedy}, or more images."
             )
             raise ConfigError(message)
         self.steps_per_epoch = images // needed

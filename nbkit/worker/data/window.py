@@ -71,7 +71,4 @@ class Turn:
 def _reach(first: float, last: float, length: int, size: int) -> tuple[int, int]:
     """Return the range of pixels that a part from first to last is made of."""
     margin = max(1.0, (last - first) / size)
-    return (
-        max(0, math.floor(first - margin)),
-        min(length, math.ceil(last + margin)),
-    )
+    return max(0, math.floor(first - margin)), min(length, math.ceil(last + margin))
