@@ -124,9 +124,9 @@ class TensorBoards:
             unused = {k: board for k, board in self._boards.items() if not board.in_use}
             if not unused:
                 message = (
-                    f"{len(self._boards)} TensorBoards are in use (limit "
-                    f"{MOST_TENSORBOARDS}). Close one of them, or wait until one is "
-                    f"unused for {self.idle_seconds:g} s."
+                    f"{len(self._boards)} TensorBoards are starting or answering "
+                    f"requests (limit {MOST_TENSORBOARDS}). Try again in a moment, or "
+                    "close one."
                 )
                 raise LaunchError(message)
             oldest = min(unused, key=lambda key: unused[key].used)
@@ -297,7 +297,7 @@ class Board:
             )
         else:
             self._refuse(
-                f"TensorBoard failed to start ({reason}). Fix the problem and try "
+                f"TensorBoard failed to start ({reason}). Correct the cause, or try "
                 "again."
             )
 
