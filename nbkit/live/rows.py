@@ -19,7 +19,7 @@ from nbkit.visible import visible
 
 IMAGES_PER_SECOND = (
     "images / time of the measured steps, without warm-up; for an active run, over "
-    "its last 20 steps"
+    "its last 20 steps; without measured steps, the logged rate"
 )
 """What images per second in a list of runs mean: a tooltip."""
 
@@ -39,7 +39,7 @@ _unread: dict[Path, tuple[_Stamp, LiveMetrics]] = {}
 """Long files of ended runs, as far as they were read."""
 
 
-_NOT_READ = "incomplete: not all steps were read"
+_NOT_READ = "not all steps were read"
 
 
 def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
