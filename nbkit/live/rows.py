@@ -24,7 +24,6 @@ IMAGES_PER_SECOND = (
 """What images per second in a list of runs mean: a tooltip."""
 
 _MOST_RATES = 10_000
-
 _MOST_UNREAD = 8
 
 _Stamp = tuple[int, int]
@@ -37,7 +36,6 @@ _finite: dict[Path, tuple[int, FiniteFollower]] = {}
 
 _unread: dict[Path, tuple[_Stamp, LiveMetrics]] = {}
 """Long files of ended runs, as far as they were read."""
-
 
 _NOT_READ = "not all steps were read"
 

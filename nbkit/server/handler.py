@@ -19,7 +19,6 @@ from nbkit.errors import (
     RunNotFoundError,
     StoreError,
 )
-from nbkit.plural import plural
 from nbkit.server.monitor import Monitor
 from nbkit.store.metrics import to_json_line
 
@@ -104,8 +103,8 @@ class ApiHandler(NbkitHandler, APIHandler):
                 values = json.loads(body or b"{}")
         if not isinstance(values, dict):
             message = (
-                f"the body ({plural(len(body), 'byte')}) is not a JSON object of at "
-                f"most {_MOST_BODY_BYTES:,} bytes. Send the request's fields as JSON."
+                f"the body, {len(body):,} B, is not a JSON object of at most "
+                f"{_MOST_BODY_BYTES:,} B. Send the request's fields as JSON."
             )
             raise ConfigError(message)
         unknown = sorted(set(values) - set(known))

@@ -23,8 +23,7 @@ _WIDGETS = {
     "anywidget": "anywidget",
 }
 """What shows widgets in a page, and the package that brings it."""
-_RESTART = ", then restart Jupyter and reload the page"
-_AGAIN = REINSTALL + _RESTART
+_AGAIN = f"{REINSTALL}, then restart Jupyter and reload the page"
 
 
 def checks() -> Iterator[CheckResult]:
@@ -70,7 +69,7 @@ def _server_extension(what: str) -> Iterator[CheckResult]:
     enabled: Mapping[str, bool] = manager.get_jpserver_extensions()
     if not enabled.get(_EXTENSION):
         detail = "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
-        remedy = f"jupyter server extension enable {_EXTENSION}{_RESTART}"
+        remedy = f"jupyter server extension enable {_EXTENSION}, then restart Jupyter"
         yield CheckResult(what, "failure", detail, remedy)
         return
     try:

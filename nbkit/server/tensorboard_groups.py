@@ -55,9 +55,7 @@ def all_curves() -> EventFiles:
     """Return the curves of the newest runs of the store."""
     folders = list_run_folders()
     named = ((folder.name, folder.name) for folder in folders[:_MOST_LOOKED_AT])
-    newest = "the store"
-    if len(folders) > _MOST_LOOKED_AT:
-        newest = f"the newest {_MOST_LOOKED_AT:,} runs of the store"
+    newest = f"the newest {_MOST_LOOKED_AT:,} runs of the store"
     return EventFiles(_existing(newest, named), len(folders))
 
 

@@ -43,7 +43,6 @@ _LARGEST_ANSWER_BYTES = 1 << 40
 """Answers are passed on in pieces, so that none is too large."""
 _ENDED = "TensorBoard was stopped before it was ready. Open it again."
 
-
 EventFiles = Mapping[str, Path]
 """Folders of event files by the names under which they are shown."""
 

@@ -6,7 +6,6 @@ import html
 from collections.abc import Sequence
 from itertools import groupby
 
-from nbkit.plural import plural
 from nbkit.reproduction.differences import Comparison, Difference
 from nbkit.reproduction.outcome import Reproduction
 
@@ -43,8 +42,7 @@ def _page(
     if not (differences or code_diff):
         parts.append("<p>No other recorded value differs.</p>")
     if code_diff:
-        code = html.escape(f"Code, from {names[0]} to {names[1]}")
-        parts.append(_folded(code, _diff(code_diff)))
+        parts.append(_folded("Code difference", _diff(code_diff)))
     return f'<div class="nbkit-comparison">{"".join(parts)}</div>'
 
 
@@ -82,7 +80,7 @@ def _diff(text: str) -> str:
     lines = text.split("\n")
     shown = "\n".join(map(_diff_line, lines[:_MOST_DIFF_LINES]))
     left = len(lines) - _MOST_DIFF_LINES
-    more = f"\n… and {plural(left, 'more line')}" if left > 0 else ""
+    more = f"\n… {left:,} more" if left > 0 else ""
     return f"<pre>{shown}{more}</pre>"
 
 

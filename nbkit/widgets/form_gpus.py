@@ -65,8 +65,7 @@ class GpuLook:
             reading = self._reader.read()
             found = describe_gpus(reading, replayed=self._setting.kind == "replay")
         except Exception as error:  # noqa: BLE001 - the form shows it
-            what = traceback.format_exception_only(error)[-1].strip()
-            what = what.rstrip(".")
+            what = traceback.format_exception_only(error)[-1].strip().rstrip(".")
             text = f"The GPUs could not be read: {what}. Enter devices manually."
             found = {"text": text, "replayed": False, "gpus": []}
         late.cancel()
@@ -92,9 +91,8 @@ class GpuLook:
 def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     """Return what the form shows of the GPUs."""
     if not reading.gpus:
-        cpus = max(1, int(usable_cpus()))
-        text = f"No usable GPU: ranks run on {plural(cpus, 'CPU')}."
-        text += f" {reading.message}" if reading.message else ""
+        cpus = plural(max(1, int(usable_cpus())), "CPU")
+        text = f"No usable GPU: ranks run on {cpus}. {reading.message or ''}"
         return {"text": text, "replayed": replayed, "gpus": []}
     held, trouble = _leases("replay" if replayed else "cuda")
     look = _Look(reading, held)

@@ -131,8 +131,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     has_steps = head["task"] in WITH_STEPS
     if measured and measured["n"]:
         quartiles = f"{figures(measured['q25'])} to {figures(measured['q75'])}"
-        steps = plural(measured["n"], "step")
-        words = f"{figures(measured['images_per_second'])} (n={steps})"
+        words = f"{figures(measured['images_per_second'])} (n={measured['n']:,})"
         facts.append(("Images/s", words))
         words = f"{figures(measured['median'])} ({quartiles})"
         facts.append(("Images/s per step, median and quartiles", words))

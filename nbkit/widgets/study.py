@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nbkit import statistics
 from nbkit.launch.run import Run
-from nbkit.plural import plural
 from nbkit.reports.parts import Note, Table
 from nbkit.statistics.quantities import UNKNOWN, figures
 from nbkit.studies.stored_study import resume_command
@@ -24,7 +23,7 @@ def study_html(study: Study) -> str:
         rows.append([arm, f"{len(runs)} of {planned[arm]}{mark}", *_rates(runs)])
     resume = resume_command(study, "" if study.minutes is None else "minutes=0")
     what_next = (
-        f"{plural(missing, 'run')} missing: {resume} completes the study."
+        f"Missing runs: {missing}. {resume} completes the study."
         if (missing := len(study.missing))
         else "All runs have ended: nbkit.report(study) shows the results."
     )
