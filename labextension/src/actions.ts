@@ -92,7 +92,7 @@ export class Actions {
         const why = (error as Error).message;
         throw new Error(
           this._trans.__(
-            '%1 cannot be opened: it was moved or removed, or this server does not show it (%2).',
+            '%1 cannot be opened (%2). It may have been moved, removed or hidden by this server.',
             path,
             why
           )
@@ -254,10 +254,10 @@ export class Actions {
 
   async interrupt(kernel: IKernelHolder): Promise<void> {
     const trans = this._trans;
-    const name = this._kernelName(kernel);
+    const name = this.kernelName(kernel);
     const sure = await this._confirm(
       trans.__('Interrupt %1?', name),
-      trans.__('The running cell ends with KeyboardInterrupt.'),
+      trans.__('A running cell is interrupted. The variables are kept.'),
       trans.__('Interrupt')
     );
     if (sure) {
@@ -273,7 +273,7 @@ export class Actions {
   /** End a kernel after a question; with `onlyIdle`, unless it works by then. */
   async shutDown(kernel: IKernelHolder, onlyIdle = false): Promise<void> {
     const trans = this._trans;
-    const name = this._kernelName(kernel);
+    const name = this.kernelName(kernel);
     const sure = await this._confirm(
       trans.__('Shut down %1?', name),
       trans.__(
@@ -305,10 +305,7 @@ export class Actions {
             run.run_id
           )
         : `${trans.__(
-            'The processes of run %2 on %1 end. Its recorded data is kept.',
-            run.devices.length
-              ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
-              : trans.__('this machine'),
+            'The processes of run %1 end. Its recorded data is kept.',
             run.run_id
           )}${saves}`,
       trans.__('Stop Run')
@@ -412,7 +409,8 @@ export class Actions {
     await kernels.shutdown(kernelId);
   }
 
-  private _kernelName(kernel: IKernelHolder): string {
+  /** What a kernel is called in dialogs and on buttons. */
+  kernelName(kernel: IKernelHolder): string {
     return kernel.path === null
       ? this._trans.__('the kernel %1', kernel.kernel_id.slice(0, 8))
       : this._trans.__('the kernel of %1', baseName(kernel.path));

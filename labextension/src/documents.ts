@@ -16,7 +16,7 @@ export async function openDocument(
   if (!commands.hasCommand(OPEN_COMMAND)) {
     throw new Error(
       trans.__(
-        '%1 cannot be opened: this page has no command %2. Open it in the file browser.',
+        '%1 cannot be opened: command %2 is not available on this page. Open the file in the file browser.',
         path,
         OPEN_COMMAND
       )

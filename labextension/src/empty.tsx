@@ -145,7 +145,7 @@ export function NoConnection(): JSX.Element | null {
         kind="error"
         title={trans.__('Different nbkit version')}
         advice={trans.__(
-          'The server and this page have different versions of nbkit. Reload the page.'
+          'The server and this page have different versions of nbkit. Reload the page. If this message remains, restart the Jupyter server.'
         )}
       />
     );

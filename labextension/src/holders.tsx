@@ -156,13 +156,13 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
           <>
             <IconButton
               icon={stopIcon}
-              label={trans.__('Interrupt the kernel of %1', name)}
+              label={trans.__('Interrupt %1', actions.kernelName(kernel))}
               refusal={refusal}
               onClick={() => void actions.interrupt(kernel)}
             />
             <IconButton
               icon={closeIcon}
-              label={trans.__('Shut down the kernel of %1', name)}
+              label={trans.__('Shut down %1', actions.kernelName(kernel))}
               refusal={refusal}
               onClick={() => void actions.shutDown(kernel)}
             />
@@ -187,7 +187,10 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
               aria-disabled={refusal !== null}
               title={
                 refusal ??
-                trans.__('Shut down the kernel of %1 after confirmation', name)
+                trans.__(
+                  'Shut down %1 after confirmation',
+                  actions.kernelName(kernel)
+                )
               }
               onClick={() =>
                 refusal === null && void actions.shutDown(kernel, true)

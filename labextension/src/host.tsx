@@ -72,7 +72,11 @@ export function Host(): JSX.Element | null {
           title={
             usable === null
               ? undefined
-              : trans.__('This server and its kernels may use %1 CPUs', usable)
+              : trans._n(
+                  'This server and its kernels may use %1 CPU',
+                  'This server and its kernels may use %1 CPUs',
+                  usable
+                )
           }
         />
         {limit !== null && (
@@ -150,8 +154,9 @@ function Cores({ busy }: { busy: readonly number[] }): JSX.Element | null {
       viewBox={`0 0 ${columns} ${rows}`}
       preserveAspectRatio="none"
       role="img"
-      aria-label={trans.__(
-        '%1 CPUs, %2 of them at 90% or more',
+      aria-label={trans._n(
+        '%1 CPU, %2 at 90% or more',
+        '%1 CPUs, %2 at 90% or more',
         busy.length,
         full
       )}

@@ -188,7 +188,7 @@ function Header(): JSX.Element {
         <span
           className="nbk-badge nbk-mod-replay"
           title={trans.__(
-            'These values are replayed from a recording: %1',
+            'These values are replayed from a trace: %1',
             inventory.replay ?? UNKNOWN
           )}
         >
@@ -304,7 +304,9 @@ function IdleGpus(props: {
         type="button"
         className="nbk-toggle nbk-idle-gpus"
         aria-expanded={isOpen}
-        title={trans.__('No process, less than 1 GiB in use')}
+        title={trans.__(
+          'No known process, below 5% utilization, less than 1 GiB in use'
+        )}
         onClick={toggle}
       >
         <caret.react tag="span" className="nbk-caret" aria-hidden="true" />

@@ -197,7 +197,7 @@ export class RunModel {
       restarted: '',
       silence: since =>
         trans.__(
-          'No message from the server since %1. The run continues; this page reconnects automatically.',
+          'No message from the server since %1. This page reconnects automatically.',
           since
         ),
       busy: () => trans.__('The server does not respond. Try again.')

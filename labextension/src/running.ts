@@ -21,7 +21,7 @@ export class RunningRuns implements IRunningSessions.IManager {
     this.shutdownLabel = _trans.__('Stop Run');
     this.shutdownAllLabel = _trans.__('Stop All');
     this.shutdownAllConfirmationText = _trans.__(
-      'Stop all of your runs on this machine? Their recorded data is kept.'
+      'Stop all of your active runs in this store? Their recorded data is kept.'
     );
     // Without a watcher of the stream, runs are still polled at a low rate.
     this._poll = new Poll({

@@ -31,7 +31,9 @@ export function Study(props: {
   const changed = study.changed === null ? null : Date.parse(study.changed);
   const ago =
     changed === null ? null : Math.max(0, model.serverTime - changed / 1000);
-  const count = trans.__('%1 of %2 starts', num_finished, num_starts);
+  const count = num_starts
+    ? trans.__('%1 of %2 starts', num_finished, num_starts)
+    : '';
   return (
     <li className="nbk-run nbk-study" aria-label={name}>
       <div className="nbk-row">

@@ -330,8 +330,7 @@ export class TensorBoards {
     const note =
       shown !== undefined && total !== undefined && shown < total
         ? this._trans.__(
-            '%1 shows the newest %2 runs with curves, out of %3 runs.',
-            curves.label,
+            'TensorBoard shows %1 of %2 runs: the newest with curves, at most 100.',
             shown,
             total
           )

@@ -29,7 +29,6 @@ _SILENT_SECONDS = 10.0
 DeviceRow = dict[str, Any]
 Value = Callable[[DeviceRow], float | None]
 
-
 _CHARTS: dict[str, Value] = {
     "device:gpu_utilization_percent": lambda row: row["gpu_utilization_percent"],
     "device:memory_used_gibibytes": lambda row: (

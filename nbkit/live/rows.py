@@ -19,12 +19,11 @@ from nbkit.visible import visible
 
 IMAGES_PER_SECOND = (
     "images / time of the measured steps, without warm-up; for an active run, over "
-    "its last 20 steps"
+    "its last 20 steps; without measured steps, the logged rate"
 )
 """What images per second in a list of runs mean: a tooltip."""
 
 _MOST_RATES = 10_000
-
 _MOST_UNREAD = 8
 
 _Stamp = tuple[int, int]
@@ -38,8 +37,7 @@ _finite: dict[Path, tuple[int, FiniteFollower]] = {}
 _unread: dict[Path, tuple[_Stamp, LiveMetrics]] = {}
 """Long files of ended runs, as far as they were read."""
 
-
-_NOT_READ = "incomplete: not all steps were read"
+_NOT_READ = "not all steps were read"
 
 
 def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:

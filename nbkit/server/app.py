@@ -39,8 +39,8 @@ class NbkitServer(ExtensionApp):
     ).tag(config=True)
     read_only = Bool(
         False,
-        help="""Read-only: disable stopping and resuming runs, and copying notebooks
-        from JupyterLab.""",
+        help="""Read-only: disable stopping and resuming runs and copying notebooks from
+        JupyterLab, and the sidebar's buttons that end kernels.""",
     ).tag(config=True)
     hide_commands_of_others = Bool(
         False, help="Hide the command lines of other users' processes."
@@ -97,8 +97,8 @@ class NbkitServer(ExtensionApp):
         if seconds >= 1:
             return seconds
         self.log.error(
-            "NbkitServer.tensorboard_idle_seconds=%s must be at least 1 s (the "
-            "polling interval of its page); %s is used. Set a larger number.",
+            "NbkitServer.tensorboard_idle_seconds=%s must be at least 1 s; %s is used. "
+            "Set a larger number.",
             *(seconds, _TENSORBOARD_IDLE_SECONDS),
         )
         return _TENSORBOARD_IDLE_SECONDS

@@ -198,7 +198,7 @@ class SamplerFeed:
     def _why_stuck(self) -> str:
         assert self._abandoned is not None
         pid = self._abandoned.pid
-        return f"driver not answering: process {pid} cannot be killed"
+        return f"process {pid} cannot be killed, probably because the GPU driver hangs"
 
     def _fail(self, reason: str, delay: float) -> None:
         message = f"the sampler is not running ({reason}); restart in {delay:g} s"

@@ -103,14 +103,14 @@ class ApiHandler(NbkitHandler, APIHandler):
                 values = json.loads(body or b"{}")
         if not isinstance(values, dict):
             message = (
-                f"the body ({len(body):,} bytes) is not a JSON object of at most "
-                f"{_MOST_BODY_BYTES:,} bytes. Send only its fields."
+                f"the body, {len(body):,} B, is not a JSON object of at most "
+                f"{_MOST_BODY_BYTES:,} B. Send the request's fields as JSON."
             )
             raise ConfigError(message)
         unknown = sorted(set(values) - set(known))
         if unknown:
             fields = ", ".join(known) or "none"
-            message = f"unknown field {unknown[0][:40]!r}. Use one of: {fields}."
+            message = f"unknown field {unknown[0][:40]!r}. Known fields: {fields}."
             raise ConfigError(message)
         return values
 
@@ -169,10 +169,10 @@ class FramedHandler(NbkitHandler, JupyterHandler):
 
 
 def unreadable(error: OSError) -> str:
-    """Return the message about a store that cannot be read."""
+    """Return the message about a store that cannot be read or written."""
     if isinstance(error, StoreError):
         return str(error)
     return (
-        f"the store cannot be read ({error}). Set $NBKIT_HOME, or "
-        "NbkitServer.store, to a folder that this server's user can read."
+        f"the store cannot be used ({error}). Check this path, or set $NBKIT_HOME or "
+        "NbkitServer.store to a folder that this server's user can read and write."
     )

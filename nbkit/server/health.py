@@ -23,7 +23,7 @@ _WIDGETS = {
     "anywidget": "anywidget",
 }
 """What shows widgets in a page, and the package that brings it."""
-_AGAIN = f"{REINSTALL}, then reload the page"
+_AGAIN = f"{REINSTALL}, then restart Jupyter and reload the page"
 
 
 def checks() -> Iterator[CheckResult]:
@@ -44,7 +44,7 @@ def checks() -> Iterator[CheckResult]:
         Path.home()
     except RuntimeError:
         # A container may give its processes a user that the system does not know.
-        detail, remedy = "this user has no home folder", "set HOME to one"
+        detail, remedy = "this user has no home folder", "set HOME to a folder"
         yield CheckResult("Home folder", "failure", detail, remedy)
         return
     parts = {
@@ -69,7 +69,7 @@ def _server_extension(what: str) -> Iterator[CheckResult]:
     enabled: Mapping[str, bool] = manager.get_jpserver_extensions()
     if not enabled.get(_EXTENSION):
         detail = "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
-        remedy = f"jupyter server extension enable {_EXTENSION}"
+        remedy = f"jupyter server extension enable {_EXTENSION}, then restart Jupyter"
         yield CheckResult(what, "failure", detail, remedy)
         return
     try:
@@ -91,7 +91,7 @@ def _pages(what: str) -> Iterator[CheckResult]:
     if own is None:
         yield CheckResult(what, "failure", "not installed", _AGAIN)
     elif disabled.get(_PAGE):
-        remedy = f"jupyter labextension enable {_PAGE}"
+        remedy = f"jupyter labextension enable {_PAGE}, then reload the page"
         yield CheckResult(what, "failure", "disabled", remedy)
     elif own["version"] != version:
         detail = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"

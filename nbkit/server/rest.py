@@ -192,8 +192,8 @@ class NotebookHandler(ApiHandler):
 def _not_writable(folder: str, why: str | None = None) -> str:
     reason = f" ({why})" if why else ""
     return (
-        f"The folder /{folder[:80]} cannot be written{reason}. Open another folder in "
-        "the file browser, then click the tile again."
+        f"A copy cannot be saved in the folder /{folder[:80]}{reason}. Open another "
+        "folder in the file browser, then try again."
     )
 
 

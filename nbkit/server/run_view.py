@@ -288,14 +288,13 @@ def _reason(run_id: str, error: Exception) -> str:
         store = visible(str(store_folder()))
         return (
             f"Run {run_id[:80]} is not in the store of this server, {store}. It was "
-            "removed, or its notebook uses another NBKIT_HOME. In the latter case, "
-            "start Jupyter with that NBKIT_HOME, or run "
-            f'nbkit.attach("{run_id[:80]}") in the notebook.'
+            "removed, or it is in another NBKIT_HOME: start Jupyter with that one, or "
+            f'run nbkit.attach("{run_id[:80]}") in a notebook that uses it.'
         )
     if _is_forbidden(error):
         return (
-            f"Run {run_id[:80]} belongs to another user, and this server cannot read "
-            "its files. Ask that user for permission to read its folder."
+            f"This server has no permission to read the files of run {run_id[:80]}. "
+            "Ask the owner of its folder for it."
         )
     return unreadable(error) if isinstance(error, OSError) else str(error)
 

@@ -54,7 +54,7 @@ class StoreThread:
     def _hangs(self, seconds: float) -> StoreError:
         message = (
             f"the store has not responded for {seconds:.0f} s (limit "
-            f"{self._patience_seconds:g} s). Check the file server, then try again."
+            f"{self._patience_seconds:g} s). Check its disk or file server, then retry."
         )
         return StoreError(message)
 

@@ -55,7 +55,8 @@ def all_curves() -> EventFiles:
     """Return the curves of the newest runs of the store."""
     folders = list_run_folders()
     named = ((folder.name, folder.name) for folder in folders[:_MOST_LOOKED_AT])
-    return EventFiles(_existing("the store", named), len(folders))
+    newest = f"the newest {_MOST_LOOKED_AT:,} runs of the store"
+    return EventFiles(_existing(newest, named), len(folders))
 
 
 def curves_of_study(study_id: str) -> EventFiles:
@@ -134,7 +135,7 @@ def _existing(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
             break
     if not found:
         message = (
-            f"no run of {owner} has TensorBoard files. Launch with tensorboard=True "
+            f"no run with TensorBoard files in {owner}. Launch with tensorboard=True "
             "to write them."
         )
         raise RunNotFoundError(message)

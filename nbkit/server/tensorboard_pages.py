@@ -18,6 +18,7 @@ from nbkit.server.tensorboard_groups import (
     curves_of_study,
     list_studies,
 )
+from nbkit.server.tensorboards import MOST_TENSORBOARDS
 
 _LONGEST_REQUEST_SECONDS = 600.0
 _ALL_RUNS = "all-runs"
@@ -247,10 +248,11 @@ def _is_gone(key: str, idle_seconds: float) -> str:
         shown = f"study_id={key.removeprefix(_STUDY)[:80]!r}"
         where = 'with the command "Open TensorBoard for a Study…"'
     else:
-        shown, where = f"run_id={key[:80]!r}", "from the run's row in the sidebar"
+        shown, where = f"run_id={key[:80]!r}", "from the run's page"
     return (
         f"{shown} has no open TensorBoard. It stops after {idle_seconds:g} s without "
-        f"use, or when the server stops. Open it {where}."
+        f"use, when {MOST_TENSORBOARDS} others are opened, or with the server. Open it "
+        f"{where}."
     )
 
 

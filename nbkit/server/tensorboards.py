@@ -43,7 +43,6 @@ _LARGEST_ANSWER_BYTES = 1 << 40
 """Answers are passed on in pieces, so that none is too large."""
 _ENDED = "TensorBoard was stopped before it was ready. Open it again."
 
-
 EventFiles = Mapping[str, Path]
 """Folders of event files by the names under which they are shown."""
 
@@ -124,9 +123,9 @@ class TensorBoards:
             unused = {k: board for k, board in self._boards.items() if not board.in_use}
             if not unused:
                 message = (
-                    f"{len(self._boards)} TensorBoards are in use (limit "
-                    f"{MOST_TENSORBOARDS}). Close one of them, or wait until one is "
-                    f"unused for {self.idle_seconds:g} s."
+                    f"{len(self._boards)} TensorBoards are starting or answering "
+                    f"requests (limit {MOST_TENSORBOARDS}). Try again in a moment, or "
+                    "close one."
                 )
                 raise LaunchError(message)
             oldest = min(unused, key=lambda key: unused[key].used)
@@ -297,7 +296,7 @@ class Board:
             )
         else:
             self._refuse(
-                f"TensorBoard failed to start ({reason}). Fix the problem and try "
+                f"TensorBoard failed to start ({reason}). Correct the cause, or try "
                 "again."
             )
 

@@ -42,7 +42,7 @@ def _page(
     if not (differences or code_diff):
         parts.append("<p>No other recorded value differs.</p>")
     if code_diff:
-        parts.append(_folded("Code, from A to B", _diff(code_diff)))
+        parts.append(_folded("Code difference", _diff(code_diff)))
     return f'<div class="nbkit-comparison">{"".join(parts)}</div>'
 
 
@@ -80,7 +80,7 @@ def _diff(text: str) -> str:
     lines = text.split("\n")
     shown = "\n".join(map(_diff_line, lines[:_MOST_DIFF_LINES]))
     left = len(lines) - _MOST_DIFF_LINES
-    more = f"\n… and {left:,} more lines" if left > 0 else ""
+    more = f"\n… {left:,} more" if left > 0 else ""
     return f"<pre>{shown}{more}</pre>"
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from nbkit.config import Model
 
-
 _VALUE = re.compile(r"(\w+)\s*=\s*([\"'])([^\"']*)$")
 _CALLEE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*$")
 _TAKES_FIELDS = re.compile(r"launch$|config$|replace$|[A-Z]")

@@ -17,7 +17,6 @@ from nbkit.widgets.frontend import has_widgets, kernel_is_idle
 if TYPE_CHECKING:
     from nbkit.launch.run import Run, RunList
 
-
 _HTML = {
     ("nbkit.reproduction.differences", "Comparison"): ("comparison", "comparison_html"),
     ("nbkit.reproduction.outcome", "Reproduction"): ("comparison", "reproduction_html"),

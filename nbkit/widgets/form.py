@@ -23,7 +23,7 @@ from nbkit.widgets.shown_runs import show_picture, view_of
 
 
 class ExperimentForm(ipywidgets.VBox):
-    """A form for every field of `ExperimentConfig`, with a button that launches it.
+    """A form with every field of `ExperimentConfig`, and a button that launches a run.
 
     Launching does not block the notebook: the run continues in the background, and its
     live view appears below the form.

@@ -108,7 +108,7 @@ class FormCheck:
         )
         note = (
             "RUN is the run folder, which Launch creates. The record contains this "
-            "line with the actual folder and devices."
+            "command with the actual folder and devices."
         )
         return [python, {"title": "torchrun", "text": line, "note": note}]
 
@@ -161,7 +161,7 @@ def _sbatch(config: ExperimentConfig) -> dict[str, str]:
     )
     note = (
         "RUN is the run folder, which Launch creates and where the script is saved. "
-        "The script requests GPUs only if the cluster has GPUs."
+        "By default, the script requests GPUs only if the cluster has GPUs."
     )
     return {"title": "sbatch", "text": text, "note": note}
 

@@ -206,7 +206,7 @@ def _limits(kinds: list[Mapping[str, Any]]) -> str:
             parts += [f"above {above:,}"] if above is not None else []
             parts += [f"at most {high:,}"] if high is not None else []
             parts += [f"below {below:,}"] if below is not None else []
-    return " or ".join([" ".join(parts), *_words(kinds)]) if parts else ""
+    return ", or ".join([", ".join(parts), *_words(kinds)]) if parts else ""
 
 
 def _words(kinds: list[Mapping[str, Any]]) -> list[str]:

@@ -12,7 +12,8 @@ import psutil
 
 from nbkit.errors import NbkitError
 from nbkit.launch.devices.claims import leases
-from nbkit.statistics.quantities import UNKNOWN, size
+from nbkit.plural import plural
+from nbkit.statistics.quantities import size
 from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
@@ -64,7 +65,7 @@ class GpuLook:
             reading = self._reader.read()
             found = describe_gpus(reading, replayed=self._setting.kind == "replay")
         except Exception as error:  # noqa: BLE001 - the form shows it
-            what = traceback.format_exception_only(error)[-1].strip()
+            what = traceback.format_exception_only(error)[-1].strip().rstrip(".")
             text = f"The GPUs could not be read: {what}. Enter devices manually."
             found = {"text": text, "replayed": False, "gpus": []}
         late.cancel()
@@ -90,8 +91,8 @@ class GpuLook:
 def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     """Return what the form shows of the GPUs."""
     if not reading.gpus:
-        cpus = max(1, int(usable_cpus()))
-        text = f"No GPU: ranks run on {cpus} usable CPUs. {reading.message or ''}"
+        cpus = plural(max(1, int(usable_cpus())), "CPU")
+        text = f"No usable GPU: ranks run on {cpus}. {reading.message or ''}"
         return {"text": text, "replayed": replayed, "gpus": []}
     held, trouble = _leases("replay" if replayed else "cuda")
     look = _Look(reading, held)
@@ -180,7 +181,7 @@ def _load(gpu: GpuSample, part: MigSample | None) -> str:
     if gpu.memory_unified:
         text += " (unified)"
     busy = gpu.gpu_utilization_percent
-    return f"{text}, {UNKNOWN if busy is None else busy}%"
+    return text if busy is None else f"{text}, {busy}% busy"
 
 
 def _text(holder: Mapping[str, Any]) -> str:
@@ -193,4 +194,4 @@ def _text(holder: Mapping[str, Any]) -> str:
         return f"kernel {holder['path'] or holder['name'] or ''}{who}"
     command = holder["command"]
     what = f": {command[:60]}" if command else ""
-    return f"process {holder['pid']}{who}{what}"
+    return f"process {holder['pid'] or 'of unknown id'}{who}{what}"

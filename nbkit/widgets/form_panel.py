@@ -188,7 +188,7 @@ class FormPanel(anywidget.AnyWidget):
         try:
             existing_data(config.data)
         except ConfigError:
-            data = f" {config.data} was not found. Set data to its path."
+            data = f" data={config.data!r} cannot be used here. Set data to its path."
         self.say(
             f"{found.title}.{data} Differences from the publication: "
             f'nbkit.recipe("{name}").',

@@ -61,7 +61,7 @@ def describe_partitions(found: list[Partition]) -> dict[str, Any]:
 def _row(partition: Partition) -> dict[str, Any]:
     default = " (default)" if partition.is_default else ""
     is_unlimited = partition.time_limit == "infinite"
-    limit = "no time limit" if is_unlimited else f"at most {partition.time_limit}"
+    limit = "no time limit" if is_unlimited else f"time limit {partition.time_limit}"
     counts = partition.gpus.items()
     kinds = [
         f"{count.free} of {count.total} {'GPUs' if kind == 'gpu' else kind}"

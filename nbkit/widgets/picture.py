@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from nbkit.live.run import LiveRun
+from nbkit.plural import plural
 from nbkit.statistics.quantities import UNKNOWN, elapsed, energy, figures, percent, size
 from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
@@ -112,7 +113,7 @@ def _state_words(shown: Bundle) -> str:
         state += f"; imported from {head['imported_from']}"
     if not shown["numbers"]["is_complete"]:
         step = shown["numbers"]["read_step"]
-        where = "" if step is None else f" up to step {step:,} so far"
+        where = "" if step is None else f" (read up to step {step:,})"
         state += f"; its steps are still being read{where}"
     return state
 
@@ -130,7 +131,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     has_steps = head["task"] in WITH_STEPS
     if measured and measured["n"]:
         quartiles = f"{figures(measured['q25'])} to {figures(measured['q75'])}"
-        words = f"{figures(measured['images_per_second'])} (n={measured['n']:,} steps)"
+        words = f"{figures(measured['images_per_second'])} (n={measured['n']:,})"
         facts.append(("Images/s", words))
         words = f"{figures(measured['median'])} ({quartiles})"
         facts.append(("Images/s per step, median and quartiles", words))
@@ -138,7 +139,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
             facts.append(("Note", measured["bursts"]))
     elif has_steps or numbers["images_per_second"] is not None:
         steps = numbers["rate_steps"]
-        of = f" over the last {steps} steps" if steps else ""
+        of = f" over the last {plural(steps, 'step')}" if steps else ""
         facts.append((f"Images/s{of}", figures(numbers["images_per_second"])))
     if is_training or numbers["loss"] is not None:
         facts.append(("Loss", figures(numbers["loss"])))

@@ -6,6 +6,7 @@ from nbkit import statistics
 from nbkit.launch.run import Run
 from nbkit.reports.parts import Note, Table
 from nbkit.statistics.quantities import UNKNOWN, figures
+from nbkit.studies.stored_study import resume_command
 from nbkit.studies.study import Study
 
 
@@ -20,11 +21,10 @@ def study_html(study: Study) -> str:
         lost = len(ended[arm]) - len(runs)
         mark = f", {lost} not finite" if lost else ""
         rows.append([arm, f"{len(runs)} of {planned[arm]}{mark}", *_rates(runs)])
-    missing = len(study.missing)
+    resume = resume_command(study, "" if study.minutes is None else "minutes=0")
     what_next = (
-        f"{'1 run is' if missing == 1 else f'{missing} runs are'} missing: study.run("
-        f"{'' if study.minutes is None else 'minutes=0'}) completes the study."
-        if missing
+        f"Missing runs: {missing}. {resume} completes the study."
+        if (missing := len(study.missing))
         else "All runs have ended: nbkit.report(study) shows the results."
     )
     caption = f"{study.name} ({study.study_id})"

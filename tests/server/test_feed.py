@@ -203,5 +203,5 @@ def test_one_that_cannot_be_killed_keeps_no_file_and_has_no_other_beside_it(
 
     stuck = watched.states[3]
     assert stuck[0] == "failed"
-    assert f"driver not answering: process {watched.pids[0]}" in stuck[1]
+    assert f"process {watched.pids[0]} cannot be killed" in stuck[1]
     assert "next check in 0.05 s" in stuck[1]

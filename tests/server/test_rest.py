@@ -290,8 +290,8 @@ def test_copy_for_a_folder_that_takes_none_is_at_the_top(start):
 
     assert answer.status == 403
     message = answer.body["message"]
-    assert message.startswith("The folder / cannot be written")
-    assert message.endswith("click the tile again.")
+    assert message.startswith("A copy cannot be saved in the folder /")
+    assert message.endswith("then try again.")
     assert "Errno" not in message
 
 

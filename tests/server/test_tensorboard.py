@@ -241,8 +241,8 @@ def test_one_in_use_makes_no_room_for_another(tmp_path):
         return str(refused.value)
 
     assert asyncio.run(attempt()) == (
-        "4 TensorBoards are in use (limit 4). Close one of them, or wait until one is "
-        "unused for 60 s."
+        "4 TensorBoards are starting or answering requests (limit 4). Try again in a "
+        "moment, or close one."
     )
 
 

@@ -73,7 +73,7 @@ def test_a_study_and_all_runs_open_by_names_that_a_person_can_read(start):
 def test_only_the_newest_of_many_runs_are_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
     monkeypatch.setattr(tensorboard_groups, "MOST_RUNS", 2)
-    with pytest.raises(RunNotFoundError, match="no run of the store has Tensor"):
+    with pytest.raises(RunNotFoundError, match="no run with TensorBoard files in"):
         all_curves()
     for run_id in IDS:
         folder = store_run(tmp_path, run_id)

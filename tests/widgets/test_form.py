@@ -169,7 +169,7 @@ def test_a_preset_fills_in_a_published_experiment(form):
         assert form.config == recipe(name).config(run or None)
         assert f'nbkit.recipe("{name}")' in said["text"]
         is_missing = form.config.data != "synthetic"
-        assert ("was not found. Set data" in said["text"]) is is_missing
+        assert ("cannot be used here. Set data" in said["text"]) is is_missing
     assert len(form.panel.presets) > len(recipe_names()) > 0
 
 
@@ -321,7 +321,7 @@ def test_instances_are_offered_in_the_place_of_a_divided_gpu(monkeypatch, tmp_pa
 def test_without_gpus_it_says_how_many_cpus(form):
     wait_for_form_threads()
 
-    assert re.match(r"No GPU: ranks run on \d+ usable", form.panel.gpus["text"])
+    assert re.match(r"No usable GPU: ranks run on \d+ CPU", form.panel.gpus["text"])
     assert "driver not loaded" in form.panel.gpus["text"]
 
 

@@ -108,7 +108,7 @@ def test_partitions_are_listed_with_their_free_gpus_once_the_engine_is_slurm(
         {
             "name": "day",
             "title": "day (default)",
-            "load": "0 of 1 nodes idle, at most 12:00:00",
+            "load": "0 of 1 nodes idle, time limit 12:00:00",
             "gpus": "3 of 4 a100 free",
             "is_free": True,
         },

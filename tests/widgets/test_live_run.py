@@ -314,7 +314,7 @@ def test_while_steps_are_read_the_newest_is_shown_and_no_time_is_guessed(tmp_pat
     assert numbers["loss"] == 1 / 4000
     assert numbers["seconds_left"] is None
     said = picture(live)["text/plain"]
-    assert f"still being read up to step {numbers['read_step']:,} so far" in said
+    assert f"still being read (read up to step {numbers['read_step']:,})" in said
     assert "4,000 of 5,000" in said
 
     live.read()

@@ -25,7 +25,7 @@ def test_a_study_shows_how_far_each_arm_is_and_what_comes_next(small):
     after = study_html(study)
 
     assert cells(before) == ["a&lt;b", "0 of 1", "–", "–", "–"]
-    assert "1 run is missing: study.run()" in before
+    assert "Missing runs: 1. nbkit.Study.open(" in before
     (run,) = study.runs_by_arm()["a<b"]
     assert cells(after)[:2] == ["a&lt;b", "1 of 1"]
     assert float(cells(after)[2].replace(",", "")) > 0

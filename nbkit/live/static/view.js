@@ -14,14 +14,14 @@ const NEVER = { kind: 'never' };
 const KERNEL_WORDS = {
   connecting: trans.__('connecting to kernel…'),
   unanswered: trans.__(
-    'not live: its kernel is busy or has ended; run the cell again'
+    'not live: its kernel is busy or has ended (then run the cell again)'
   ),
   restarted: trans.__(
-    "Action cancelled: the kernel of this view was restarted. Run the cell again, or stop the run in nbkit's sidebar."
+    "Action cancelled: the kernel of this view was restarted. Run the cell again, or open the run in nbkit's sidebar."
   ),
   silence: (since, runId) =>
     trans.__(
-      'No message from the kernel since %1. The run continues; to show it again: %2',
+      'No message from the kernel since %1. To show the run again: %2',
       since,
       `nbkit.attach("${runId}")`
     ),

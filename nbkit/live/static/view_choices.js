@@ -282,7 +282,7 @@ class Comparison {
       )
     );
     const known = all.flatMap(([id, it]) => (it ? [[this.labels.get(id), it]] : []));
-    this._table.replaceChildren(differenceTable(known));
+    this._table.replaceChildren(...(known.length > 1 ? [differenceTable(known)] : []));
   }
 
   /** Draw these runs too, as far as there is room. */
@@ -337,9 +337,8 @@ class Comparison {
     const focused = this._list.contains(document.activeElement)
       ? document.activeElement.value
       : null;
-    this._list.replaceChildren(
-      ...(labels.length ? labels : [make('p', {}, trans.__('No other runs.'))])
-    );
+    const none = text ? trans.__('No matching runs.') : trans.__('No other runs.');
+    this._list.replaceChildren(...(labels.length ? labels : [make('p', {}, none)]));
     labels.find(label => label.firstChild.value === focused)?.firstChild.focus();
   }
 

@@ -110,7 +110,7 @@ class LogPanel {
         ? trans.__('the last %1 of %2', size(searched_bytes), size(size_bytes))
         : size(size_bytes);
     this._range = this._filter.value
-      ? trans._n('%1 line in %2', '%1 lines in %2', lines.length, part)
+      ? trans._n('%1 line from %2', '%1 lines from %2', lines.length, part)
       : part;
     this._isEmpty = !size_bytes;
     this._earlier.hidden =

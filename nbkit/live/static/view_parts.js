@@ -74,7 +74,7 @@ function rateOf({ measured, images_per_second }) {
 }
 
 /** What that rate is, as a name, a number and a hint. */
-function rateWords(numbers) {
+function rateWords(numbers, task) {
   const rate = figures(rateOf(numbers));
   const all = numbers.measured?.n;
   const steps = all || numbers.rate_steps;
@@ -82,7 +82,9 @@ function rateWords(numbers) {
     const hint =
       rate === '–'
         ? trans.__('no measured step')
-        : trans.__('the last logged value');
+        : task === 'inference'
+          ? trans.__('the highest so far')
+          : trans.__('the last logged value');
     return [trans.__('Images/s'), rate, hint];
   }
   const over = all
@@ -111,7 +113,7 @@ function rateHeadline(numbers) {
 function keyFacts(head, numbers) {
   const { measured } = numbers;
   const hasImages = WITH_IMAGES.has(head.task) || rateOf(numbers) !== null;
-  const facts = hasImages ? [rateWords(numbers)] : [];
+  const facts = hasImages ? [rateWords(numbers, head.task)] : [];
   if (measured?.n) {
     const quartiles = ['median', 'q25', 'q75'].map(name => figures(measured[name]));
     const hint = trans.__('median and quartiles of the same steps');

@@ -184,7 +184,7 @@ class Meaning {
           const isCopied = await copied(text, code);
           said.textContent = isCopied
             ? trans.__('Copied.')
-            : trans.__('Selected. Press Ctrl+C.');
+            : trans.__('Selected. Press Ctrl+C (on a Mac ⌘C).');
         }
       },
       trans.__('Copy')
