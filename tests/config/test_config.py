@@ -222,5 +222,5 @@ assert all(field.description for field in fields.values())
 def test_config_without_entry_points(monkeypatch):
     monkeypatch.setattr("nbkit.config.checks.names", lambda _: [])
 
-    with pytest.raises(LaunchError, match=r"but not installed, .*: pip install -e /"):
+    with pytest.raises(LaunchError, match=r"but not installed, .* pip install -e /"):
         ExperimentConfig(model="resnet18", loader="naive")

@@ -46,7 +46,7 @@ def test_a_long_body_is_refused_before_it_is_read(server):
     )
 
     assert answer.status == 400
-    assert "at most 65,536 bytes" in answer.body["message"]
+    assert "at most 65,536 B" in answer.body["message"]
 
 
 @pytest.mark.parametrize(

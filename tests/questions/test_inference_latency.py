@@ -160,7 +160,7 @@ ALIKE = [(*one, 5, 100 / one[1]) for one in SIZES]
             ALIKE[:2],
             {},
             {1: 0.4, 32: 0.003},
-            ["at batch size 32, 1.10", "of 2, CI"],
+            ["at batch size 32, 1.10", "the only ratio above the A/A"],
         ),
         (
             ALIKE,

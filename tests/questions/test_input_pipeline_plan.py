@@ -210,7 +210,7 @@ def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
 
 
 def test_images_that_last_for_a_few_batches_are_refused(parameters):
-    with pytest.raises(ConfigError, match=r"800 training .* 8 batches .* minimum 10"):
+    with pytest.raises(ConfigError, match=r"800 training .* 8 batches .*minimum 10"):
         plan(parameters(gpus=1, batch_size_per_gpu=100))
 
     assert plan(parameters(gpus=1, batch_size_per_gpu=80)).arms
@@ -220,7 +220,7 @@ def test_files_that_ranks_cannot_share_are_refused(parameters, tmp_path):
     write_copies(tmp_path / "flat", 8)
     pack(tmp_path / "flat", tmp_path / "one", "tfrecord", on_progress=lambda *_: None)
 
-    with pytest.raises(ConfigError, match=r"1 TFRecord files .* 2 ranks"):
+    with pytest.raises(ConfigError, match=r"1 TFRecord file for .* 2 ranks"):
         plan(parameters(data=str(tmp_path / "one"), gpus=2, batch_size_per_gpu=1))
 
 

@@ -172,7 +172,7 @@ def test_photographs_of_before_are_no_data_set(place):
     ("given", "said"),
     [
         ({"paths": "{place},{place}/none"}, "none is not a folder"),
-        ({"paths": "{place}", "batch_size_per_gpu": 99}, "1 steps are warm-up"),
+        ({"paths": "{place}", "batch_size_per_gpu": 99}, "but warmup_steps=1"),
         ({"paths": "{place}", "precision": "fp12", "stages": "train"}, "fp12"),
         ({"paths": "{place}", "read_repeats": 0}, "read_repeats=0"),
     ],

@@ -100,7 +100,7 @@ def test_what_cannot_be_used_is_refused_before_anything_starts(values, said):
 def test_batch_beyond_the_images_is_refused(tmp_path):
     write_folder(tmp_path / "data")
 
-    with pytest.raises(ConfigError, match=r"has 12 training images, .* needs 1000"):
+    with pytest.raises(ConfigError, match=r"has 12 training images, .* needs 1,000"):
         plan(parameters(data=str(tmp_path / "data"), batch_size_per_gpu=1_000))
     with pytest.raises(ConfigError, match="data='photos' has 400 training images"):
         plan(parameters(batch_size_per_gpu=401))

@@ -205,7 +205,7 @@ def test_a_page_of_another_users_server_at_the_same_address_may_not_post(start):
 @pytest.mark.parametrize(
     ("key", "whose", "where"),
     [
-        ("20200101-000000-a-aaaa", "run_id='20200101-000000-a-aaaa' has", "run's row"),
+        ("20200101-000000-a-aaaa", "run_id='20200101-000000-a-aaaa' has", "run's page"),
         (
             "study-20200101-000000-s-aaaa",
             "study_id='20200101-000000-s-aaaa' has",

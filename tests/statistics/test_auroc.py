@@ -102,5 +102,7 @@ def test_one_patient_with_the_label_gives_an_area_without_an_interval():
 
 
 def test_columns_of_other_lengths_are_refused():
-    with pytest.raises(NotEnoughDataError, match="2 scores, 1 labels and 2 groups"):
+    with pytest.raises(
+        NotEnoughDataError, match=r"scores \(2\), labels \(1\) and groups \(2\)"
+    ):
         area_under_roc([0.1, 0.2], [1])

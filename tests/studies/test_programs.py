@@ -171,7 +171,7 @@ def test_study_of_modules_runs_them_as_python_does(tmp_path, monkeypatch):
     [
         ({"module": "train.py"}, "module='train.py' is not a module name"),
         ({"module": "no_such_package.sft"}, "no package 'no_such_package'"),
-        ({"module": "json.tool", "kwargs": {"a": 1}}, "Use args for a script"),
+        ({"module": "json.tool", "kwargs": {"a": 1}}, "Use args instead"),
         ({"module": "json.tool", "what": "train.py"}, "cannot be combined"),
     ],
 )

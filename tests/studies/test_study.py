@@ -183,7 +183,7 @@ def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
 
 
 def test_nothing_to_run_is_refused(small):
-    with pytest.raises(ConfigError, match="0 arms"):
+    with pytest.raises(ConfigError, match=r"arms=\[\]"):
         nbkit.Study.create("demo", {})
     with pytest.raises(ConfigError, match="repeats=0"):
         nbkit.Study.create("demo", {"a": small()}, repeats=0)
