@@ -180,7 +180,7 @@ def test_failure_cause_killed_by_oom_killer(paths):
     cause = failure_cause(ranks, paths, 0)
 
     assert cause["kind"] == "out_of_memory"
-    assert "use a smaller batch_size_per_gpu" in cause["message"]
+    assert "use a smaller batch" in cause["message"]
 
 
 @pytest.mark.parametrize("out", [True, False])
