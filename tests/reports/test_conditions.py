@@ -61,8 +61,8 @@ SOFTWARE = "torch 2.8.0, CUDA 12.8, driver 550.54"
             "synthetic, 40 steps | n=1",
         ),
         (
-            [run_of("a", world_size=2, task="load", steps=None, epochs=2)],
-            f"2 x A100 | {SOFTWARE} | batch 256 per rank, 224x224, synthetic, 2 epochs "
+            [run_of("a", world_size=2, task="load", steps=None, epochs=1)],
+            f"2 x A100 | {SOFTWARE} | batch 256 per rank, 224x224, synthetic, 1 epoch "
             "| n=1",
         ),
     ],
@@ -90,6 +90,12 @@ def test_describe_images_skipped_files():
     _, said = describe_images({"images": images})
     assert said == "Skipped: 1,203 files (1,200 *.gif, 3 *.txt)."
     assert len(describe_images({"images": _images([run(1, PHOTOS)])})) == 1
+
+
+def test_describe_images_note_of_many_names():
+    images = {**_images([run(1, PHOTOS)]), "notes": ["omitted: a, b, c, ..."]}
+
+    assert describe_images({"images": images})[1] == "Omitted: a, b, c, ..."
 
 
 def test_where_and_when_several_nodes():

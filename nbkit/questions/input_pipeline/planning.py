@@ -325,7 +325,7 @@ def _what(
     tuned = 0 if most_trials is None else 1
     count = len(arms) + tuned + bool(values["control"])
     trials = most_trials and f", after up to {plural(most_trials, 'tuner trial')}"
-    yield f"{count} arms, n={values['repeats']}, interleaved{trials or ''}."
+    yield f"{plural(count, 'arm')}, n={values['repeats']}, interleaved{trials or ''}."
     left_out = [name for name in LADDER if name not in names]
     if left_out:
         yield (
