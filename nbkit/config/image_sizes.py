@@ -36,6 +36,6 @@ def image_size_problem(model: str, size: int) -> str | None:
     multiple = IMAGE_MULTIPLE.get(model, 1)
     if size % multiple == 0:
         return None
-    below, above = size // multiple * multiple, (size // multiple + 1) * multiple
-    choice = f"{below} or {above}" if below else f"{above}"
+    below = size // multiple * multiple
+    choice = " or ".join(f"{n}" for n in (below, below + multiple) if 16 <= n <= 4_096)
     return f"is not a multiple of {multiple}, as {model} requires. Use {choice}"

@@ -85,8 +85,8 @@ def images_of_every_rank(
     if "read" in before or "interleave" in before:
         return images // ranks
     remedy = (
-        "Pack smaller files (shard_megabytes), or put 'shard' after 'read' or "
-        "'interleave' in loader_config.pipeline."
+        "Use fewer ranks, pack smaller files (shard_megabytes), or put 'shard' after "
+        "'read' or 'interleave' in loader_config.pipeline."
     )
     if len(images_in_files) < ranks:
         message = (

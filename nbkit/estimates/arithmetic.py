@@ -154,8 +154,8 @@ def from_published(
     for gpu_name in gpus:
         if canonical_gpu_name(gpu_name) is None:
             message = (
-                f"GPU {gpu_name!r} has no published result. Use a GPU such as A100, "
-                "H100-SXM-80GB or V100-SXM2-16GB."
+                f"GPU {gpu_name!r} is not in the published results. Use a name such as "
+                "A100, H100-SXM-80GB or V100-SXM2-16GB."
             )
             raise ConfigError(message)
         for name, rows in _rows(workload, gpu_name, precision, world_size).items():

@@ -82,6 +82,9 @@ monitor_interval, log_line_prefix_template
     if num_processes is not None and num_processes < 1:
         message = f"num_processes={num_processes} is below 1. Use 1 or more, or None."
         raise ConfigError(message)
+    if num_nodes != 1:
+        message = f"num_nodes={num_nodes} is not supported. Use 1, or nbkit.launch()."
+        raise ConfigError(message)
     gpus = whole_gpus(visible_gpus("auto"))
     environment = {"ACCELERATE_MIXED_PRECISION": precision}
     if not gpus:
@@ -93,7 +96,6 @@ monitor_interval, log_line_prefix_template
         environment=environment,
         on_owner_exit="stop",
         gpus=num_processes or gpus or 1,
-        nnodes=num_nodes,
         max_restarts=max_restarts,
         # As many processes as are asked for: there is nothing to share a CPU by.
         oversubscribe=not gpus,

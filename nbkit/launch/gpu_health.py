@@ -14,7 +14,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 from nbkit.config import AllReduceConfig, ExperimentConfig
@@ -44,10 +43,9 @@ def checks(deadline: float) -> Iterator[CheckResult]:
     try:
         gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
         if len(gpus) < 2:
-            setting = os.environ.get("CUDA_VISIBLE_DEVICES")
             found = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
             found += "an all-reduce requires 2"
-            if setting is not None:
+            if (setting := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
                 found += f" (CUDA_VISIBLE_DEVICES={setting!r})"
             yield CheckResult(_WHAT, "info", found)
             return
@@ -99,11 +97,13 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
     cause = run.cause
     found = f"fails on {config.gpus} GPUs: {cause['message']}"
     lacks_memory = _SHARED_MEMORY.search(f"{cause['message']} {cause['signal']}")
-    works_without_p2p = False
+    works_without_p2p, outcome = False, "does not help"
     if not lacks_memory and _NO_P2P not in os.environ:
         os.environ[_NO_P2P] = "1"
-        with suppress(TimeoutError):
+        try:
             works_without_p2p = _finished(config, deadline).cause is None
+        except TimeoutError:
+            outcome = "gave no result in time"
     if lacks_memory:
         remedy = "NCCL needs shared memory: docker run --shm-size=8g, or sudo mount -o "
         remedy += "remount,size=8G /dev/shm"
@@ -115,7 +115,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
         )
     else:
         log = cause["log"] or store
-        remedy = f"{_NO_P2P}={os.environ[_NO_P2P]} does not help: see {log}, and run "
+        remedy = f"{_NO_P2P}={os.environ[_NO_P2P]} {outcome}: see {log}, and run "
         remedy += "NCCL_DEBUG=INFO nbkit doctor --gpus"
     return CheckResult(_WHAT, "failure", found, remedy)
 

@@ -143,7 +143,7 @@ def detach(
     if shell.returncode:
         printed = shell.stderr.decode(errors="replace").strip()
         if "Resource temporarily" not in printed and "fork" not in printed:
-            message = f"the supervisor cannot be started (sh: {printed or 'no output'})"
+            message = f"a background process failed (sh: {printed or 'no output'})"
             raise LaunchError(message)
         raise BlockingIOError(errno.EAGAIN, printed)
     try:
@@ -154,7 +154,7 @@ def detach(
         with suppress(FileNotFoundError, StoreError):
             printed, _ = read_end(log, _SHOWN_BYTES)
         shown = visible(printed.decode(errors="replace").strip(), lines=True)
-        message = f"the supervisor exited early and printed: {shown or 'nothing'}"
+        message = f"a background process exited early and printed: {shown or 'nothing'}"
         raise LaunchError(message) from None
 
 

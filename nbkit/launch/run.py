@@ -214,8 +214,8 @@ class Run(StoredRun):
         Raises
         ------
         RunError
-            If the run is not a function, has not finished, cannot be unpickled here
-            (missing or different module), or needs ``trust=True``.
+            If the run is not a function, has not finished, cannot be loaded here (for
+            example, without its modules), or needs ``trust=True``.
 
         Notes
         -----
@@ -241,9 +241,9 @@ class Run(StoredRun):
             return [permit.load(file) for file in files]
         except Exception as error:
             message = (
-                f"The return value of run {self.run_id} cannot be unpickled "
-                f"({type(error).__name__}: {error}). Read it in an environment that "
-                "has the modules of the function."
+                f"The return value of run {self.run_id} cannot be loaded "
+                f"({type(error).__name__}: {error}). If a module is missing, use an "
+                "environment that has the modules of the function."
             )
             raise RunError(message) from error
 

@@ -44,6 +44,7 @@ def report(study: Study) -> Report:
     by_arm = finished_arms(study)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
     exchange = bandwidth(study)
+    reduces = any(study.arms[name].task == "allreduce" for name in study.unrepeated)
     control = (
         f"Study.create(..., control={arms.baseline!r}) adds an A/A control, which "
         "measures run-to-run noise"
@@ -58,7 +59,7 @@ def report(study: Study) -> Report:
         answer=arms.sentence,
         notes=[
             *filter(None, [arms.control_sentence]),
-            *(exchange.note.sentences if study.unrepeated else ()),
+            *(exchange.note.sentences if reduces else ()),
         ],
         tables=[*tables, process_starts(by_arm, *_RATES)],
         figures=[*_figures(study, arms), *exchange.figures],
@@ -109,7 +110,7 @@ def _figures(study: Study, arms: Arms) -> list[Figure]:
     ]
     if not measured:
         return []
-    title = "Training throughput by arm"
+    title = "Throughput by arm"
     kind = "cpu" if arms.is_functional else "cuda"
     return [Figure(title, arms_chart(measured, {}, device_type=kind, title=title))]
 

@@ -178,10 +178,9 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
         report = replace(report, notes=[apart, *report.notes])
     limited = not_measured(study)
     if study.missing:
-        how = "minutes=0" if limited else ""
-        resume = resume_command(study, how)
+        resume = resume_command(study, "minutes=0" if limited else "")
         notes = [*filter(None, [limited]), *report.notes]
-        report = replace(report, notes=notes, next_step=f"{resume} completes the study")
+        report = replace(report, notes=notes, next_step=f"{resume} continues the study")
     rest = "" if lacking or limited else progress_text(study)
     return prepend_caveats(report, lost, doubtful, rest)
 

@@ -346,7 +346,7 @@ def _to_read(
 def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:
     """Return which engine reads, and why."""
     if requested == "own":
-        return _OWN_READER, "asked for"
+        return _OWN_READER, "engine='own'"
     if len(work.files) > 1:
         if requested == "fio":
             message = f"engine='fio' supports 1 file, not {len(work.files)}. Use 'own'."
@@ -356,7 +356,7 @@ def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:
         return _OWN_READER, "less than 1 GiB is too little for fio's resolution of 1 ms"
     version = fio.fio_version()
     if version is not None:
-        return version, "asked for" if requested == "fio" else "installed"
+        return version, "engine='fio'" if requested == "fio" else "installed"
     if requested == "fio":
         message = "engine='fio': fio is not installed. Install it, or use 'own'."
         raise ConfigError(message)

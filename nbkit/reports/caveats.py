@@ -113,10 +113,9 @@ def progress_text(study: StoredStudy) -> str:
 
 
 def _finished(study: StoredStudy) -> str:
-    planned = len(study.order)
-    finished = planned - len(study.missing)
+    finished = sum(map(len, study.runs_by_arm(diverged=True).values()))
     have = "has" if finished == 1 else "have"
-    return f"{finished} of {planned} planned runs {have} finished"
+    return f"{finished} of {len(study.order)} planned runs {have} finished"
 
 
 def caveat_text(

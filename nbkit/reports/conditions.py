@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,29 +81,24 @@ def conditions_line(runs: Sequence[Run]) -> str:
         "batch_size_per_gpu": "batch {} per rank",
         "image_size": "{0}x{0}",
         "data": "{}",
-        "steps": "{} steps",
-        "epochs": "{} epochs",
+        "steps": "{} step{s}",
+        "epochs": "{} epoch{s}",
     }
     values = {name: {getattr(config, name) for config in configs} for name in formats}
-    common = {
-        name: options.pop() for name, options in values.items() if len(options) == 1
-    }
+    common = {name: one.pop() for name, one in values.items() if len(one) == 1}
     if all(config.has_time_window for config in configs):
         common["length"] = formats["length"] = configs[0].length
     if {config.task for config in configs} == {"load"}:
         common.pop("model", None)  # nothing computes
     if all(config.has_entry for config in configs):
         common.clear()  # fields that a script or function may not follow
-    arms: dict[str, int] = {}
-    for run in runs:
-        arm = (run.record.get("tags") or {}).get("arm", "")
-        arms[arm] = arms.get(arm, 0) + 1
+    arms = Counter((run.record.get("tags") or {}).get("arm", "") for run in runs)
     fewest, largest_n = min(arms.values()), max(arms.values())
     parts = [
         device,
         ", ".join(f"{name} {value}" for name, value in versions.items() if value),
         ", ".join(
-            formats[name].format(value)
+            formats[name].format(value, s="s" * (value != 1))
             for name, value in common.items()
             if value is not None
         ),
@@ -117,9 +113,7 @@ HOW_MEASURED = (f"Images/s: {RATE_STATISTIC}.", f"Intervals: {RATE_INTERVAL}.")
 
 def where_and_when(facts: Mapping[str, Any]) -> str:
     """Return a sentence with the facts of `conditions` and ``study_id``."""
-    software = ", ".join(
-        f"{name} {facts[name]}" for name in _SOFTWARE if facts.get(name)
-    )
+    software = ", ".join(f"{key} {facts[key]}" for key in _SOFTWARE if facts.get(key))
     cpus = facts.get("usable_cpus")
     where = f"host {facts.get('hostname') or 'unknown'}"
     if nodes := facts.get("nodes"):
@@ -166,7 +160,8 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         few = f" ({coarse:,} to 16 levels or fewer)" if coarse else ""
         high_bit_depth_images = plural(high_bit_depth["count"], "grayscale image")
         lines[0] += f" {high_bit_depth_images} above 8 bits reduced to 8 bits{few}."
-    lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
+    notes = [note.removesuffix(".") for note in images.get("notes", ())]
+    lines += [f"{note[:1].upper()}{note[1:]}." for note in notes]
     if skipped_files := images.get("skipped_files"):
         kinds = in_words(skipped_files["kinds"])
         files = plural(skipped_files["count"], "file")

@@ -33,6 +33,7 @@ from nbkit.store.paths import (
     StudyPaths,
     runs_folder,
     study_folders,
+    the_study_folder,
 )
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
@@ -131,9 +132,9 @@ def export(
     RunError
         If a run has not ended, or has no final record.
     RunNotFoundError
-        If no run or study has that id, or the ending is ambiguous.
+        If no run or study has that id, or several runs end with it.
     StoreError
-        If the file cannot be written, or a file of the run cannot be read.
+        If the file cannot be written, a run cannot be read, or several studies match.
 
     Warns
     -----
@@ -208,9 +209,8 @@ def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, s
 
 def _study(what: InStore | str) -> StudyPaths | None:
     if isinstance(what, str):
-        studies = study_folders(what) if what else []
-        if len(studies) == 1 and not (runs_folder() / what).is_dir():
-            return StudyPaths(studies[0])
+        if what and study_folders(what) and not (runs_folder() / what).is_dir():
+            return StudyPaths(the_study_folder(what))
         return None
     paths = getattr(what, "paths", None)
     return paths if isinstance(paths, StudyPaths) else None

@@ -43,11 +43,13 @@ def is_stale(paths: RunPaths) -> bool:
 def unknown_text(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     """Return why it is unknown whether a run continues, and what to do."""
     since = datetime.datetime.fromtimestamp(_last_heartbeat(paths), datetime.UTC)
+    is_known = supervisor.keys() >= {"pid", "host"}
+    process = "process {pid} of {host}" if is_known else "its supervisor"
     return (
-        f"no heartbeat since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
-        f"{supervisor.get('pid')} of {supervisor.get('host')} is not visible from this "
-        "host or container. If the run has ended, call resume(force=True), or launch "
-        "it again if it has no checkpoint"
+        f"no heartbeat since {since:%Y-%m-%d %H:%M:%S} UTC, and "
+        f"{process.format_map(supervisor)} is not visible from this host or container. "
+        "If the run has ended, call resume(force=True), or launch it again if it has "
+        "no checkpoint"
     )
 
 

@@ -119,9 +119,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     try:
         return JsonLinesReader(path).read()
     except ValueError as error:
-        message = (
-            f"{path} is damaged ({error}). Remove its folder if the run is not needed."
-        )
+        message = f"{path} is damaged ({error}). Remove its folder if it is not needed."
         raise StoreError(message) from error
 
 

@@ -23,7 +23,7 @@ def study_html(study: Study) -> str:
         rows.append([arm, f"{len(runs)} of {planned[arm]}{mark}", *_rates(runs)])
     resume = resume_command(study, "" if study.minutes is None else "minutes=0")
     what_next = (
-        f"Missing runs: {missing}. {resume} completes the study."
+        f"Missing runs: {missing}. {resume} continues the study."
         if (missing := len(study.missing))
         else "All runs have ended: nbkit.report(study) shows the results."
     )

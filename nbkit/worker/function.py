@@ -237,8 +237,8 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
         pickled = dumps(value).data
     except Exception as error:
         message = (
-            f"{name}() returned a {type(value).__name__}, which cannot be pickled "
-            f"({error}). Return numbers, text or tensors."
+            f"{name}() returned a value of type {type(value).__name__}, which cannot "
+            f"be pickled ({error}). Return numbers, text or tensors."
         )
         raise RunError(message) from error
     path = rank.paths.rank(rank.attempt, rank.rank).returned

@@ -140,5 +140,5 @@ def test_a_folder_is_made_once(cache):
 def test_a_cache_that_cannot_be_written_is_named(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
 
-    with pytest.raises(StoreError, match=r"/proc/nbkit/photos-1 cannot be written \("):
+    with pytest.raises(StoreError, match=r"/proc/nbkit/photos-1 cannot be created \("):
         cached_folder("photos", lambda folder: None)

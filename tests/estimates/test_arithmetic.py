@@ -107,7 +107,7 @@ def test_a_family_is_all_its_products_and_no_gpu_is_refused():
     assert names[-1] == "8 x A100-SXM4-80GB"
     assert len(names) > 3
     assert all("V100" in name for name in names[:-1])
-    with pytest.raises(ConfigError, match="GPU 'toaster' has no published result"):
+    with pytest.raises(ConfigError, match="GPU 'toaster' is not in the published"):
         from_published(WORK, ["toaster"], precision="fp16")
 
 

@@ -132,7 +132,7 @@ def test_launch_function_with_a_wrong_value():
 
     assert run.state is RunState.FAILED
     assert run.cause["kind"] == "exception"
-    words = "wrong_values() returned a lock, which cannot be p"
+    words = "wrong_values() returned a value of type lock, which cannot be p"
     assert words in run.cause["message"]
     assert run.metrics("log") == []
     assert not list(run.paths.checkpoints.glob("*/complete.json"))

@@ -111,5 +111,5 @@ def test_what_makes_no_sense_is_refused():
         nbkit.notebook_launcher(print, mixed_precision="int4")
     with pytest.raises(ConfigError, match="num_processes=0 is below 1"):
         nbkit.notebook_launcher(print, num_processes=0)
-    with pytest.raises(ConfigError, match="nnodes=2"):
+    with pytest.raises(ConfigError, match="num_nodes=2 is not supported"):
         nbkit.notebook_launcher(print, num_nodes=2)

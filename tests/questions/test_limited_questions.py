@@ -35,5 +35,5 @@ def test_a_report_answers_from_the_first_pair(golden, case):
     assert "missing" not in codes
     [note] = [one for one in report.notes if one.startswith("Not measured in 10 min: ")]
     assert [arm for arm in left_out if arm not in note] == []
-    assert report.next_step.endswith(".resume(minutes=0) completes the study")
+    assert report.next_step.endswith(".resume(minutes=0) continues the study")
     assert not any(row[0] in left_out and row[1] for row in report.tables[0].rows)

@@ -206,6 +206,7 @@ def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):
         plan(parameters(data=str(nas)))
 
     planned = plan(parameters(data=str(nas), cache="warm", read_repeats=1))
+    assert any(", sequential and random, warm, n=1." in note for note in planned.notes)
     assert {speed.cache for _, speed in read(planned).found} == {"warm"}
 
 

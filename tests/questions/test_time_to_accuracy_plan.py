@@ -87,7 +87,7 @@ def test_recipes_of_different_things_are_not_compared():
         ({"recipes": ["adamw"]}, "recipe='adamw' is not a training recipe"),
         ({"estimate_recipe": "sgd"}, "has no fixed data set"),
         ({"target_accuracy": 75.9}, "target_accuracy=75.9"),
-        ({"estimate_for": ["toaster"]}, "GPU 'toaster' has no pub"),
+        ({"estimate_for": ["toaster"]}, "GPU 'toaster' is not in the pub"),
         ({"batch_size_per_gpu": 0}, "batch_size_per_gpu=0 is below 1"),
         ({"data": "/no/such/folder"}, "is not a folder"),
     ],

@@ -51,7 +51,7 @@ def test_a_folder_gets_a_test_file_which_is_read_cold_and_removed(
     assert found.num_operations == 128
     assert found.threads == (1 if pattern == "sequential" else 16)
     assert found.engine.startswith("own" if engine == "own" else "fio-")
-    assert found.engine_reason == "asked for"
+    assert found.engine_reason == f"engine={engine!r}"
     assert "test file" in found.what
     assert len(found.readings) == found.bytes_per_second.n == 2
     assert found.bytes_per_second.ci_low is None

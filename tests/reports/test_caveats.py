@@ -227,7 +227,8 @@ def study_of(*finished):
     """Return two arms of two repeats, of which these starts have finished."""
     order = [Slot(arm, repeat) for repeat in (0, 1) for arm in "ab"]
     missing = [slot for slot in order if f"{slot.arm}{slot.repeat}" not in finished]
-    return SimpleNamespace(order=order, missing=missing, unrepeated=[], minutes=None)
+    facts = {"order": order, "missing": missing, "unrepeated": [], "minutes": None}
+    return SimpleNamespace(**facts, runs_by_arm=lambda **_: {"a and b": finished})
 
 
 def test_without_runs_unfinished_study():

@@ -182,17 +182,17 @@ def test_page_loads_nothing():
             ],
         ),
         (
-            "nbkit.Study.open('s').resume() completes the study",
+            "nbkit.Study.open('s').resume() continues the study",
             [
                 "<pre><code>nbkit.Study.open(&#x27;s&#x27;).resume()</code></pre>",
-                "<p>completes the study</p>",
+                "<p>continues the study</p>",
             ],
         ),
         (
-            "`nbkit try a.py --metric x -- ...` completes the study",
+            "`nbkit try a.py --metric x -- ...` continues the study",
             [
                 "<pre><code>nbkit try a.py --metric x -- ...</code></pre>",
-                "<p>completes the study</p>",
+                "<p>continues the study</p>",
             ],
         ),
     ],

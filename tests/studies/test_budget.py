@@ -196,7 +196,7 @@ def test_a_report_lists_what_did_not_fit_and_has_its_answer(study):
     assert report.notes[0].startswith(said)
     assert report.answer.startswith("CPU smoke test: b: 1.50x")
     assert report.next_step == (
-        f"nbkit.Study.open('{study.study_id}').resume(minutes=0) completes the study"
+        f"nbkit.Study.open('{study.study_id}').resume(minutes=0) continues the study"
     )
 
 
@@ -236,7 +236,7 @@ def test_a_limited_study_that_was_interrupted_does_not_blame_its_limit(study):
 
     assert report.answer.startswith("So far, 15 of 25 planned runs have finished.")
     assert not any("Not measured" in note for note in report.notes)
-    assert report.next_step.endswith(".resume() completes the study")
+    assert report.next_step.endswith(".resume() continues the study")
 
 
 def test_a_report_whose_first_pair_did_not_fit_has_no_answer(study):

@@ -64,6 +64,8 @@ def test_a_size_that_patches_do_not_divide_is_refused_with_both_neighbours():
         ExperimentConfig(model="vit_b_16", image_size=50)
     with pytest.raises(ConfigError, match=r"Use 224\."):
         ExperimentConfig(model="maxvit_t", image_size=64)
+    with pytest.raises(ConfigError, match=r"Use 4032\."):
+        ExperimentConfig(model="maxvit_t", image_size=4_096)
 
 
 def test_weights_follow_the_seed():

@@ -130,7 +130,7 @@ def refuse_without_copy(description: Mapping[str, Any]) -> None:
     if copy and not Path(copy["folder"]).is_dir():
         message = (
             f"{copy['folder']}, a copy of the repository, was removed. "
-            f"`{copy['command']}` recreates it and completes the study."
+            f"`{copy['command']}` recreates it and continues the study."
         )
         raise RunError(message)
 

@@ -2,8 +2,8 @@
 
 copies: list[str] = None  # of separate storage: one folder for all copies, or per job
 image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
-loader: str = "torch"  # image loader: torch, dali or naive
-warmup_steps: int = None  # leading steps not measured (None: 20, CPU 4)
+loader: str = "torch"  # image loader: torch, dali, tfrecord or naive
+warmup_steps: int = None  # warm-up steps (None: 20, CPU 4, fewer in a short run)
 control: bool = True  # A/A control: the first job alone twice
 seed: int = 0  # seed of the first job; job k uses seed + k - 1
 wait_for_idle: float = 0  # max seconds to wait for an idle machine

@@ -289,8 +289,8 @@ def _conditions(config: ExperimentConfig, seed: int, threads: int) -> str:
     return (
         f"Conditions: {config.model}, {config.precision}, batch "
         f"{config.batch_size_per_gpu} per rank, {size}x{size}, "
-        f"{images_in_words(config)}, {config.steps} steps (first "
-        f"{config.warmup_steps} warm-up), {plural(threads, 'thread')} per rank, "
+        f"{images_in_words(config)}, {plural(config.steps or 0, 'step')} "
+        f"(first {config.warmup_steps} warm-up), {plural(threads, 'thread')} per rank, "
         f"seed {seed} + job index."
     )
 

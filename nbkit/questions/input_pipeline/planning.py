@@ -325,7 +325,7 @@ def _what(
     tuned = 0 if most_trials is None else 1
     count = len(arms) + tuned + bool(values["control"])
     trials = most_trials and f", after up to {plural(most_trials, 'tuner trial')}"
-    yield f"{count} arms, n={values['repeats']}, interleaved{trials or ''}."
+    yield f"{plural(count, 'arm')}, n={values['repeats']}, interleaved{trials or ''}."
     left_out = [name for name in LADDER if name not in names]
     if left_out:
         yield (
@@ -340,9 +340,9 @@ def _conditions(config: ExperimentConfig, p: Parameters, copies: int) -> str:
     threads = "cores / ranks" if p.workers is None else p.workers
     return (
         f"Conditions: batch {config.batch_size_per_gpu} per rank, "
-        f"{config.image_size}x{config.image_size}, {p.data}{often}, {config.steps} "
-        f"steps (first {config.warmup_steps} warm-up), seed {config.seed}, threads per "
-        f"rank: {threads}."
+        f"{config.image_size}x{config.image_size}, {p.data}{often}, "
+        f"{plural(config.steps or 0, 'step')} (first {config.warmup_steps} warm-up), "
+        f"seed {config.seed}, threads per rank: {threads}."
     )
 
 

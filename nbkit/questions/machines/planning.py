@@ -153,7 +153,7 @@ def _errors(p: Parameters) -> list[str]:
         if name not in _PRECISIONS
     ]
     errors += [
-        f"published={name!r} has no published results. Use a GPU such as "
+        f"published={name!r} is not in the published results. Use a name such as "
         "V100-SXM2-32GB, A100-PCIe or H100."
         for name in p.published or ()
         if canonical_gpu_name(name) is None
@@ -180,7 +180,7 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
     if len(known) < 2:
         errors.append(
             f"bundles: all runs are of one machine ({listed}). Add a bundle of another "
-            "machine, or use measure=True for this machine."
+            "machine, or use measure=True (runs on GPUs require a GPU here)."
         )
     if p.a is not None and p.a == p.b:
         errors.append(f"a and b are both {p.a!r}. Use two machines of {listed}.")

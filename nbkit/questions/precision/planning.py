@@ -228,8 +228,9 @@ def _what(
     control = ", measured twice (A/A control)" if p.control else ""
     first = f", and {plural(perturbed, 'run')} with perturbed weights" * bool(perturbed)
     return (
-        f"{arms} arms, n={repeats}, interleaved: {arms * repeats} runs{first}. The "
-        f"baseline is {BASELINE.name}, not compiled{control}."
+        f"{plural(arms, 'arm')}, n={repeats}{', interleaved' * (arms > 1)}: "
+        f"{plural(arms * repeats, 'run')}{first}. The baseline is "
+        f"{BASELINE.name}, not compiled{control}."
     )
 
 

@@ -194,7 +194,9 @@ class ScalingResult:
             caption = "Projected throughput, nominal 80% intervals"
             columns = ["precision", "GPUs", "images/s", "efficiency"]
             return Table(caption, columns, rows, [HELD_OUT])
-        return Note(self._refusals() or ["Every requested size was measured."])
+        why = "Every requested size was measured."
+        why = why if self.outlooks else "No projection: every arm diverged (NaN/Inf)."
+        return Note(self._refusals() or [why])
 
     @property
     def context(self) -> Table | Note:

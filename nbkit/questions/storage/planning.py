@@ -128,7 +128,7 @@ def plan(parameters: Parameters) -> StoragePlan:
             *_smoke_test(p, devices),
             *_where(places),
             *_guard(places, memory_bytes, copies_of(p, values)),
-            _what(values, arms, p),
+            _what(values, len(arms), p, places),
             *replaced,
         ),
         parameters=p,
@@ -289,13 +289,14 @@ def _guard(
 
 
 def _what(
-    values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
+    values: Mapping[str, Any], arms: int, p: Parameters, places: Sequence[Place]
 ) -> str:
-    count = len(arms) + bool(p.control)
+    in_memory = all(place.storage["kind"] == "memory" for place in places)
+    count = arms + bool(p.control)
     counted = f"{plural(count, 'arm')} of {plural(values['epochs'], 'epoch')}"
     return (
-        f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
-        f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "
-        f"{plural(count * values['repeats'], 'run')}, each with a {p.cache} cache at "
-        "its start."
+        f"Reads: {wording.size(values['read_bytes'])}, sequential and random, "
+        f"{'cold and ' * (not in_memory)}warm, n={values['read_repeats']}. Then "
+        f"{counted}, n={values['repeats']}: {plural(count * values['repeats'], 'run')}"
+        f", each with a {p.cache} cache at its start."
     )
