@@ -148,7 +148,7 @@ def test_manual_failing_rank(by_hand, terminals):
 def test_manual_stop_while_waiting(by_hand, terminals):
     run = nbkit.launch(by_hand())
     terminals.paste(run.torchrun_line)
-    wait_until(lambda: run.queue and "1 of them" in run.queue["reason"], "a host", 600)
+    wait_until(lambda: run.queue and "1 running" in run.queue["reason"], "a host", 600)
     run.stop()
 
     assert run.state is RunState.STOPPED

@@ -194,7 +194,7 @@ def test_an_epoch_goes_on_in_the_middle_without_reading_what_was_shown(
 
 
 def test_ranks_that_share_files_need_one_each(shards, piped):
-    with pytest.raises(ConfigError, match=r"1 TFRecord file .* 2 ranks.*Pack smaller"):
+    with pytest.raises(ConfigError, match=r"1 TFRecord file .* 2 ranks.*pack smaller"):
         piped(shards / "one", "chexnet_new", 2, 0, 2)
 
     late = piped(shards / "one", "chexnet_old", 2, 0, 2)
