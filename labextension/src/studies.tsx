@@ -94,8 +94,9 @@ export function Study(props: {
         />
       ) : (
         <div className="nbk-note">
-          {count}
-          {ago !== null && ` · ${trans.__('%1 ago', duration(ago, trans))}`}
+          {[count, ago !== null && trans.__('%1 ago', duration(ago, trans))]
+            .filter(Boolean)
+            .join(' · ')}
         </div>
       )}
       {study.state === 'incomplete' && study.command !== null && (

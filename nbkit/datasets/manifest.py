@@ -288,10 +288,10 @@ class _Reader:
             )
             raise ConfigError(message) from error
         except (MemoryError, ImportError) as error:
-            lacks = "memory" if isinstance(error, MemoryError) else str(error)
+            lacks = "out of memory" if isinstance(error, MemoryError) else str(error)
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"decoded on this machine (missing: {lacks}). Free memory, install the "
+                f"decoded on this machine ({lacks}). Free memory, install the missing "
                 "library or remove the image, then start again."
             )
             raise ConfigError(message) from error

@@ -40,7 +40,7 @@ def _pool() -> CheckResult:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        found, _, remedy = str(error).partition(". ")
+        found, _, remedy = str(error).removesuffix(".").partition(". ")
         return CheckResult("Device pool", "failure", found, remedy)
     return CheckResult("Device pool", "ok", f"{pool}, for all users")
 

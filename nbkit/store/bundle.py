@@ -385,7 +385,7 @@ def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
 
     def refuse(error: OSError) -> None:
         message = f"{error.filename} cannot be read ({error.strerror}). Check its mode."
-        raise StoreError(message) from error
+        raise StoreError(message) from error  # it is not left out in silence
 
     for folder, folders, files in os.walk(root, onerror=refuse):
         here = Path(folder)

@@ -106,8 +106,8 @@ def _writing(store: Path, folder: Path) -> CheckResult:
     try:
         problem = try_writing(folder)
     except StoreError as error:
-        found, _, remedy = str(error).removesuffix(".").partition("): ")
-        return CheckResult("Writing", "failure", f"{found})", remedy)
+        found, end, remedy = str(error).removesuffix(".").partition("): ")
+        return CheckResult("Writing", "failure", found + end[:1], remedy)
     where = "" if folder == store else f", tried in {folder}"
     found = problem or f"replacing, linking and locking files works{where}"
     remedy = f"use another file system, {_MOVE}"

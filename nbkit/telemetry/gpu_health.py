@@ -198,7 +198,7 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
             detail += ": fell off the bus"
             yield CheckResult(what, "warning", detail, "reboot, or reseat the card")
         else:
-            index = gpu.removeprefix("GPU ")
+            index = gpu[4:] if gpu.startswith("GPU ") else f"{gpu.partition('.')[0]}.0"
             remedy = f"sudo nvidia-smi --gpu-reset -i {index} while idle, or replace it"
             yield CheckResult(what, "warning", detail, remedy)
 

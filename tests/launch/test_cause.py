@@ -267,7 +267,7 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(7, COMPUTE, 4), (6, COMPUTE, 2), (5, COMPUTE, 4)],
             True,
             1,
-            "that the GPU finished is 2 (rank 1), and up to 4 on other ranks",
+            "GPUs last finished step 2 (rank 1), up to step 4 on other ranks",
         ),
         # The same, as far as anybody knows: rank 1 looked earlier.
         (

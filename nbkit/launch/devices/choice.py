@@ -121,8 +121,8 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         gpus, broken = _candidates(open_nvml, setting)
-        reason = f"CUDA_VISIBLE_DEVICES={setting!r} leaves none. Change it, or set "
-        reason += "device='cpu'."
+        where = "here" if setting is None else f"in CUDA_VISIBLE_DEVICES={setting!r}"
+        reason = f"none {where}. Make a GPU visible, or set device='cpu'."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
             what = f"device={device!r}, but no usable GPU: {broken}"

@@ -74,8 +74,8 @@ def _gpu_hang_cause(
     else:
         names = ", ".join(map(str, behind))
         message += (
-            f"the last step that the GPU finished is {min(finished)} (rank {names}), "
-            f"and up to {max(finished)} on other ranks"
+            f"GPUs last finished step {min(finished)} (rank {names}), up to step "
+            f"{max(finished)} on other ranks"
         )
     message += "; see the stacks of every rank in cause['stacks']"
     if len(beats) > 1:

@@ -83,7 +83,7 @@ function rateWords(numbers, task) {
       rate === '–'
         ? trans.__('no measured step')
         : task === 'inference'
-          ? trans.__('the highest so far')
+          ? trans.__('the highest of its batch sizes')
           : trans.__('the last logged value');
     return [trans.__('Images/s'), rate, hint];
   }
