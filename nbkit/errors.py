@@ -77,7 +77,7 @@ class RunFailedError(RunError):
     Parameters
     ----------
     message
-        Run id, failing rank, cause and log path.
+        Run id, failing rank (if known), cause and log path.
     cause
         The ``cause`` part of the run's record.
     """

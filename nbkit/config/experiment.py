@@ -94,9 +94,9 @@ class ExperimentConfig(ExperimentChecks):
         # tensor cores, 0.3 % at most.
         Annotated[int, Field(ge=1, le=1_000)] | Literal["off", "exhaustive"]
     ) = "off"
-    """Search for the fastest cuDNN convolutions in the first step on a GPU: ``off``
-    uses cuDNN's own choice, a number tries that many algorithms per convolution, and
-    ``exhaustive`` tries all (``torch.backends.cudnn.benchmark`` and
+    """Search for the fastest cuDNN convolution algorithms in the first step on a GPU:
+    ``off`` uses cuDNN's heuristics, a number tries that many algorithms per
+    convolution, and ``exhaustive`` tries all (``torch.backends.cudnn.benchmark`` and
     ``benchmark_limit``; PyTorch's default limit is 10)."""
 
     # Batch

@@ -40,7 +40,7 @@ class LoaderConfig(Model):
     uses none."""
     prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
     """Batches prefetched by each loading process of ``torch``, or by each ``prefetch``
-    of ``tfrecord`` after batching."""
+    step of ``tfrecord`` after batching."""
     pin_memory: bool | None = None
     """Copy through page-locked host memory (``torch``); None does so on GPUs only."""
     pipeline: str = "chexnet_new"

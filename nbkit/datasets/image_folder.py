@@ -107,9 +107,9 @@ def _splits(root: Path) -> tuple[str, str]:
         name = evaluation[0]
         missing = f"no folder is called {' or '.join(TRAINING)}"
         missing = f"{train}/ has no class folder" if train else missing
-        problem = f"{name}/ looks like a split, but {missing}"
-        how = f"put images into train/<class>/, or rename {name}/ if it is a class"
-        raise _unclear(root, problem, how)
+        where = train or "train"
+        how = f"put images into {where}/<class>/, or rename {name}/ if it is a class"
+        raise _unclear(root, f"{name}/ looks like a split, but {missing}", how)
     return "", ""  # A class may be called "train": it then holds images, not classes.
 
 

@@ -64,7 +64,7 @@ class Run(StoredRun):
         TimeoutError
             If the run did not end within the timeout; it continues.
         RunFailedError
-            If it failed or was lost; the text names rank, cause and log.
+            If it failed or was lost; the text names cause, log and rank if known.
         RunStoppedError
             If it was stopped.
         RunError

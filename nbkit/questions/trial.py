@@ -114,7 +114,7 @@ def try_(
         If the versions cannot be compared, a value is invalid, or the study of this
         change was interrupted with another value of ``repeats`` or ``parallel``.
     RunError
-        If another process measures this change.
+        If another process is measuring this change.
     RunFailedError, NotEnoughDataError
         If no run of a version finishes or has the metric.
 
@@ -155,7 +155,8 @@ def try_(
         raise store_error(lock, error) from error
     with locked(lock) as is_locked:
         if is_locked is False:
-            message = "Another process measures this change. Wait for it."
+            what = f"{path.name} against {against} is being measured by another process"
+            message = f"{what}. Repeat the call when it has ended."
             raise RunError(message)
         study = _stored(identity, repeats)
         if study is not None and not study.missing:

@@ -51,12 +51,11 @@ def read(
         raise
     done = _parse(output) if process.returncode == 0 else None
     if done is None or done[1] != work.total_bytes:
-        have = f"{done[1]:,} bytes" if done else "nothing"
+        what = f"(exit status {process.returncode}) failed to read"
+        if done:
+            what = f"read {done[1]:,} of {work.total_bytes:,} bytes of"
         complaint = complaints.strip().splitlines()[-1:] or ["no reason given"]
-        message = (
-            f"fio read {have} of {file} instead of {work.total_bytes:,} bytes "
-            f"({complaint[0]}). Use engine='own'."
-        )
+        message = f"fio {what} {file} ({complaint[0]}). Use engine='own'."
         raise NbkitError(message)
     return done[0]
 

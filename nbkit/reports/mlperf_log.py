@@ -123,8 +123,8 @@ def mllog(
         raise ConfigError(message)
     if not run.state.is_final:
         message = (
-            f"Run {run.run_id} is {run.state}, but an MLPerf log requires a completed "
-            "run. Call wait()."
+            f"Run {run.run_id} is {run.state}, but an MLPerf log requires a run "
+            "that has ended. Call wait()."
         )
         raise NotEnoughDataError(message)
     machine = run.record.get("machine") or {}

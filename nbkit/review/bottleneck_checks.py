@@ -46,7 +46,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
     excess = share - facts.least_data_wait
     slowest = ""
     if excess > 0:
-        slowest = f", including {excess * 100:.0f}% for the images of the slowest rank"
+        slowest = f", including {excess:.0%} of the time for the slowest rank's images"
     cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f}% busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]

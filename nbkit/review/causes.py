@@ -163,8 +163,8 @@ class Diagnosis(Findings[Cause]):
         first, *further = self
         titles = ", ".join(cause.kind.title for cause in further)
         more = f" Also: {titles}." if further else ""
-        bound = "limited by" if self.is_healthy else "bound by"
-        return f"{self.subject}: {bound} {self.bottleneck}. {first.sentence}{more}"
+        kind = "limit" if self.is_healthy else "bottleneck"
+        return f"{self.subject}: {kind}: {self.bottleneck}. {first.sentence}{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""

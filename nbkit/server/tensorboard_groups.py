@@ -55,8 +55,8 @@ def all_curves() -> EventFiles:
     """Return the curves of the newest runs of the store."""
     folders = list_run_folders()
     named = ((folder.name, folder.name) for folder in folders[:_MOST_LOOKED_AT])
-    newest = f"the newest {_MOST_LOOKED_AT:,} runs of the store"
-    return EventFiles(_existing(newest, named), len(folders))
+    last = f" (newest {_MOST_LOOKED_AT:,} runs)" * (len(folders) > _MOST_LOOKED_AT)
+    return EventFiles(_existing(f"the store{last}", named), len(folders))
 
 
 def curves_of_study(study_id: str) -> EventFiles:

@@ -45,7 +45,7 @@ def checks() -> Iterator[CheckResult]:
     yield _place(store, nearest == store)
     space = shutil.disk_usage(nearest)
     found = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
-    remedy = f"checkpoints may take {_LEAST_FREE_BYTES / 2**30:.0f} GiB; free space, "
+    remedy = f"checkpoints may take {_LEAST_FREE_BYTES >> 30} GiB; free some space, "
     yield check("Space", space.free >= _LEAST_FREE_BYTES, found, remedy + _MOVE)
     yield _writing(store, nearest)
 

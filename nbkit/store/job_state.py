@@ -53,8 +53,7 @@ _OLD_SECONDS = 60.0
 _REASONS = {
     "BeginTime": "begin time in the future (after a requeue)",
     "Dependency": "waiting for another job to end",
-    "DependencyNeverSatisfied": "never starts, because a job that it depends on "
-    "failed; stop the run",
+    "DependencyNeverSatisfied": "its dependency can never be satisfied; stop the run",
     "JobHeldUser": "held by a user; run scontrol release",
     "None": "pending",
     "PartitionNodeLimit": "more nodes requested than the partition allows",

@@ -283,7 +283,7 @@ def the_study_folder(study_id: str) -> Path:
     meant = study_folders(study_id)
     if study_id and len(meant) == 1:
         return meant[0]
-    problem = f"{len(meant)} study ids end with it" if meant else "no study has this id"
+    problem = f"the end of {len(meant)} study ids" if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
     there = f"newest: {newest}" if newest else "it has no studies"
     message = f"study_id={study_id!r}: {problem} in {studies_folder()}; {there}."

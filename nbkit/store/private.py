@@ -60,8 +60,9 @@ def private_part(paths: RunPaths, entry: dict[str, Any]) -> dict[str, Any]:
         needed.append(paths.entry_pickle)
     if missing := [str(path) for path in needed if not path.exists()]:
         message = (
-            f"run {paths.run_id} was imported without {' and '.join(missing)} "
-            "(private). Export it again with include_arguments=True."
+            f"run {paths.run_id} was imported without {' and '.join(missing)} (its "
+            "arguments). Export it again with include_arguments=True, remove "
+            f"{paths.root}, and import that bundle."
         )
         raise RunError(message)
     return read_json(paths.private) or {}

@@ -222,7 +222,7 @@ class StoredRun:
         text = data.decode(errors="replace").replace("\r\n", "\n")
         text = _LINE_BEFORE.sub("", text)
         if left_out:
-            text = f"[nbkit: {left_out:,} bytes before this are in {path}]\n{text}"
+            text = f"[nbkit: first {left_out:,} bytes omitted; see {path}]\n{text}"
         return text
 
     @property
@@ -337,16 +337,15 @@ def create_run_folder(config: ExperimentConfig) -> RunPaths:
 def find_run_folder(run_id: str) -> Path:
     """Return the folder of a run, given its id or the end of it."""
     folder = runs_folder()
+    meant: list[Path] = []
     if re.fullmatch(r"[0-9A-Za-z_-]{1,255}", run_id):
         if (folder / run_id).is_dir():
             return folder / run_id
         meant = [path for path in list_run_folders() if path.name.endswith(run_id)]
         if len(meant) == 1:
             return meant[0]
-    else:
-        meant = []
-    problem = f"{len(meant)} run ids end with it" if meant else "no run has this id"
-    message = f"run_id={run_id!r}: {problem} in {folder}. See `nbkit runs`."
+    problem = f"the end of {len(meant)} run ids" if meant else "no run has this id"
+    message = f"run_id={run_id!r}: {problem} in {folder}. Use a full id (`nbkit runs`)."
     raise RunNotFoundError(message)
 
 

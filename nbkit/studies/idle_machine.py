@@ -71,8 +71,8 @@ def wait_until_idle(
     """Return after several consecutive idle checks, or at the time limit."""
     if not 0 <= patience_seconds < float("inf"):
         message = (
-            f"wait_for_idle={patience_seconds!r} is not a valid time in seconds. Use 0 "
-            "or more, such as 600."
+            f"wait_for_idle={patience_seconds!r} is not a finite time of 0 s or more. "
+            "Use a number of seconds, such as 600."
         )
         raise ConfigError(message)
     began = time.monotonic()

@@ -286,7 +286,7 @@ def _declaration(statement: ast.stmt) -> tuple[str, ParameterKind, Any] | str:
     try:
         default = ast.literal_eval(value)
     except (ValueError, TypeError):
-        return "is computed. Write a literal, or move it to another cell."
+        return "is not a literal. Write one, or move it to another cell."
     if isinstance(default, tuple | set):
         return f"is a {type(default).__name__}. Write a list of one type."
     if annotation is None:

@@ -107,7 +107,7 @@ def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, c
     [lock] = (store_folder() / "trials").iterdir()
     with locked(lock):
         assert run("--repeats", "1") == 3
-    assert "Another process measures this change. W" in capsys.readouterr().err
+    assert "is being measured by another process. Repeat" in capsys.readouterr().err
     patch = study.paths.change.read_text()
     assert "-FACTOR = 0.5\n+FACTOR = 0.4\n" in patch
     subprocess.run(["git", "apply", "--reverse", study.paths.change], check=True)

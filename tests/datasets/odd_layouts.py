@@ -86,8 +86,8 @@ FOLDERS = {
     "no train": (two("test/", "val/"), "val/ looks like a split, but no folder is cal"),
     "val among classes": (two("", "val/"), "val/ looks like a split, but no folder is"),
     "flat splits": (
-        ["train/1.jpg", "test/1.jpg"],
-        "test/ looks like a split, but train/ has no class folder",
+        ["training/1.jpg", "test/1.jpg"],
+        "test/ looks like a split, but training/ has no .*mages into training/<class>/",
     ),
     "flat val": ([*two("train/"), "val/1.jpg"], "val/ contains images, but no class"),
     "two for training": (two("train/", "Train/"), "folders .*: Train and train"),

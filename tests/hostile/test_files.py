@@ -336,7 +336,7 @@ def test_of_an_enormous_log_the_end_is_shown(whole):
 
     text = whole.logs()
 
-    assert text.startswith(f"[nbkit: {(1 << 40) + 8 - (16 << 20):,} bytes before")
+    assert text.startswith(f"[nbkit: first {(1 << 40) + 8 - (16 << 20):,} bytes ")
     assert text.endswith("the end\n")
 
 

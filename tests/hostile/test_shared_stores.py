@@ -165,7 +165,7 @@ def test_a_bundle_leaves_arguments_out_unless_told_and_says_what_is_missing(
     with pytest.raises(RunError) as caught:
         private_part(paths, read_json(paths.entry) or {})
 
-    missing = f"imported without {paths.private} and {paths.entry_pickle} (private)"
+    missing = f"imported without {paths.private} and {paths.entry_pickle} (its arg"
     assert missing in str(caught.value)
     assert "Export it again with include_arguments=True" in str(caught.value)
 

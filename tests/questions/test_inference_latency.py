@@ -93,7 +93,7 @@ def test_several_labels_agree_where_their_logits_have_the_same_sign():
     assert kept["int8"].paired is None
     assert kept["int8"].agreement_interval is None  # labels of an image hang together
     text = accuracy_in_words(kept["int8"], "fp32") or ""
-    assert "mean AUROC 70.0% (fp32 80.0%), difference not tested" in text
+    assert "mean AUROC 0.700 (fp32 0.800), difference not tested" in text
 
 
 @pytest.mark.parametrize(("wrong", "is_judged"), [(580, False), (540, True)])

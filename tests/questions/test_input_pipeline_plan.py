@@ -198,7 +198,7 @@ def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
     queued = {"engine": "slurm", "gpus": 2}
 
     with pytest.raises(
-        ConfigError, match=r"engine='slurm': .* for arms=tuned,rule\. Use -p arms naive"
+        ConfigError, match=r"engine='slurm': .* for arms=tuned,rule\. Use arms=naive"
     ):
         plan(parameters(**queued))
 

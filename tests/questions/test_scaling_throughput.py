@@ -78,7 +78,7 @@ def test_whole_nodes_are_held_against_one_device_and_against_one_node():
     assert four.node_efficiency is None
     sentence = computed_sentence([four, eight])
     assert "fp16 on 2 x 4 GPUs: 6,820 images/s" in sentence
-    assert "relative to one node 94.5" in sentence
+    assert ", 94.5% [" in sentence.rpartition("] relative to one node (95% CI")[0]
 
 
 def test_nodes_are_not_held_against_a_node_that_nobody_measured():

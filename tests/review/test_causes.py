@@ -38,9 +38,9 @@ def test_the_text_has_evidence_change_prediction_and_reason():
     text = str(Diagnosis("run a", [OTHERS, LAYOUT, INPUT], ["the weather."], PROFILE))
 
     assert text.splitlines()[0] == (
-        "run a: bound by input (60% of the time). It waited <b>long</b>. Try: another "
-        "loader. Expected speedup: up to 2.50x (no data wait). Also: memory layout, "
-        "GPU shared with other processes."
+        "run a: bottleneck: input (60% of the time). It waited <b>long</b>. Try: "
+        "another loader. Expected speedup: up to 2.50x (no data wait). Also: memory "
+        "layout, GPU shared with other processes."
     )
     assert "problem [input]: input, 60% of the time\n  Evidence: It waited" in text
     assert "  Expected speedup: 1.40x to 1.50x (published)" in text

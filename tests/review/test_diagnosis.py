@@ -292,7 +292,7 @@ def test_near_what_memory_allows_it_is_said_and_is_no_problem(diagnosed):
     assert "2,000 images/s per GPU is" in limit.evidence
     assert limit.change == "compile=True, which fuses kernels."
     assert limit.gain.high > 1
-    assert "limited by memory bandwidth." in found.sentence
+    assert "limit: memory bandwidth." in found.sentence
 
 
 def test_a_run_that_goes_on_says_what_rank_0_knows(diagnosed):
@@ -378,7 +378,7 @@ def test_ranks_that_train_nothing_wait_for_the_images_of_the_slowest(diagnosed):
 
     assert cause.code == "input"
     assert cause.share == pytest.approx(0.35)
-    assert "including 30% for the images of the slowest rank" in cause.evidence
+    assert "including 30% of the time for the slowest rank's images" in cause.evidence
     assert "idle" not in cause.evidence
 
 

@@ -399,5 +399,5 @@ def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
     )
     assert moved.stop().state == "finished"
     (moved.paths.source / "script" / "script.py").unlink()
-    with pytest.raises(RunError, match="is incomplete"):
+    with pytest.raises(RunError, match="program cannot be read"):
         nbkit.reproduce(moved, trust=True)

@@ -197,7 +197,7 @@ def test_export_refusals(tmp_path):
         nbkit.export("nobody", tmp_path / "x.zip")
     _study_of(name="one-aaaa")
     _study_of(name="two-aaaa")
-    with pytest.raises(StoreError, match="'aaaa': 2 study ids end with it"):
+    with pytest.raises(StoreError, match="'aaaa': the end of 2 study ids"):
         nbkit.export("aaaa", tmp_path / "x.zip")
     with pytest.raises(ConfigError, match="is neither a run nor a study"):
         nbkit.export(5, tmp_path / "x.zip")  # pyright: ignore[reportArgumentType]

@@ -96,7 +96,7 @@ def test_runs_of_another_machine_are_not_waited_for_here(small):
 
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
 def test_a_patience_that_is_no_time_is_refused(patience):
-    with pytest.raises(ConfigError, match="is not a valid time in seconds"):
+    with pytest.raises(ConfigError, match="is not a finite time of 0 s or more"):
         wait_until_idle(patience, print, looks({}))
 
 

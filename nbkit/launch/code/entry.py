@@ -97,7 +97,7 @@ def stored_entry(paths: RunPaths) -> RunEntry:
     """Return the function or script whose files a folder keeps."""
     description = read_json(paths.entry)
     if description is None:
-        message = f"Run {paths.run_id} is incomplete: {paths.entry} is missing."
+        message = f"{paths.entry} is missing. Restore it, or launch the program again."
         raise RunError(message)
     refuse_without_copy(description)
     private = private_part(paths, description)
@@ -110,7 +110,7 @@ def stored_entry(paths: RunPaths) -> RunEntry:
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        message = f"Run {paths.run_id} is incomplete ({error}). Copy it again."
+        message = f"the program cannot be read: {error}. Restore it or launch it again."
         raise RunError(message) from error
     pickled_by, here = str(description.get("python") or ""), sys.version.split()[0]
     if pickled is not None and pickled_by.split(".")[:2] != here.split(".")[:2]:

@@ -207,7 +207,7 @@ def _refuse_unknown(
     what = f"{entry!r} is not a GPU of this host, which has {present} (nvidia-smi -L)"
     what += "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
     if not gpus:
-        what = f"{entry!r} is neither a number nor a UUID, so all GPUs are hidden"
+        what = f"{entry!r} is not a number or UUID: CUDA ignores it and later entries"
     message = (
         f"CUDA_VISIBLE_DEVICES={setting!r}: {what}. Correct or unset it (in a "
         "notebook: os.environ.pop('CUDA_VISIBLE_DEVICES'))."
@@ -347,10 +347,11 @@ def _refuse_to_wait_for_itself(
     mine = {name for name, runs in leases(kind).items() if own in runs}
     other_devices = [device for device in chosen if device.name not in mine]
     if len(other_devices) < count:
+        what, how = ("CPUs", "cpus=") if kind == "cpu" else ("GPUs", "gpus=, devices=")
         message = (
-            f"{count} of {len(chosen)} devices requested, but run {own}, which "
-            f"launches this run, leaves only {len(other_devices)} (deadlock). Use only "
-            "devices or cpus that it does not hold, or oversubscribe=True."
+            f"{count} of {len(chosen)} {what} needed, but run {own}, which launches "
+            f"this run, leaves {len(other_devices)} (deadlock). Use fewer or other "
+            f"{what} ({how}), or oversubscribe=True."
         )
         raise DeviceError(message)
 

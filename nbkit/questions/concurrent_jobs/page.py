@@ -25,7 +25,8 @@ from nbkit.studies.study import Study
 
 _QUESTION = "Concurrent jobs: slowdown, fairness and aggregate throughput"
 _JAIN = Source(
-    "R. Jain, D. Chiu and W. Hawe, A quantitative measure of fairness, DEC-TR-301 "
+    "R. Jain, D. Chiu and W. Hawe, A quantitative measure of fairness and "
+    "discrimination for resource allocation in shared computer systems, DEC-TR-301 "
     "(1984)",
     "https://arxiv.org/abs/cs/9809099",
 )

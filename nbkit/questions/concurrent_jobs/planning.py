@@ -268,7 +268,7 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
             "free GPUs."
         )
     if shares[0].why_not_near:
-        yield f"Pinning of a rank: {shares[0].why_not_near}."
+        yield f"Cores are pinned per rank: {shares[0].why_not_near}."
     if shared_cores([share.cpus for share in shares], cpus):
         yield "Some pinned jobs share a physical core."
 

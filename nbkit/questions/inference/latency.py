@@ -239,9 +239,10 @@ def computed_sentence(
         floor = known[best.batch_size].difference
         sizes = {arm.batch_size for arm in sound}
         where = f" at batch size {best.batch_size}" if len(sizes) > 1 else ""
+        tested = " with enough runs" * (len(decided) < len(shown))
         text = (
-            f"No format is faster than {baseline} by more than the A/A difference "
-            f"({floor}{where})"
+            f"No format{tested} is faster than {baseline} by more than the A/A "
+            f"difference ({floor}{where})"
         )
     elif best is None:
         text = f"No format keeps the accuracy of {baseline}"
@@ -316,8 +317,5 @@ def _scores_in_words(kept: Kept, baseline: str) -> str | None:
     if kept.score_name != "mean_auroc" or kept.score is None:
         return None
     other = kept.baseline_score
-    reference = "unknown" if other is None else f"{100 * other:.1f}%"
-    return (
-        f"mean AUROC {100 * kept.score:.1f}% ({baseline} {reference}), difference "
-        "not tested"
-    )
+    base = "unknown" if other is None else f"{other:.3f}"
+    return f"mean AUROC {kept.score:.3f} ({baseline} {base}), difference not tested"

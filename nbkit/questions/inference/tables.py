@@ -137,7 +137,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
             Column("format", "arm"),
             Column(
                 *("accuracy", "score"),
-                lambda part: f"{'AUROC ' * is_auroc}{wording.percent(part)}",
+                lambda part: f"AUROC {part:.3f}" if is_auroc else wording.percent(part),
                 "accuracy",
             ),
             Column("agreement (95% CI)", _agreement),

@@ -294,7 +294,7 @@ def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
     if asked := [name for name in ("tuned", "rule") if name in names]:
         message = (
             f"engine={engine!r}: the number of cores per node is unknown here, but "
-            f"required for arms={','.join(asked)}. Use -p arms naive, or "
+            f"required for arms={','.join(asked)}. Use arms=naive, or "
             "engine='local' in a cluster job (srun papermill ...)."
         )
         raise ConfigError(message)

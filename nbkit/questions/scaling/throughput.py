@@ -258,8 +258,8 @@ def _clause(row: ScalingRow) -> str:
     text += f", {row.speedup:.2f}x {base}, efficiency {percent(row.efficiency)}"
     text += _interval(row.efficiency_low, row.efficiency_high, percent)
     if row.node_efficiency is not None and gpus_per_node != row.base_world_size:
-        text += f", relative to one node {percent(row.node_efficiency)}"
-        text += _interval(row.node_efficiency_low, row.node_efficiency_high, percent)
+        node = _interval(row.node_efficiency_low, row.node_efficiency_high, percent)
+        text += f", {percent(row.node_efficiency)}{node} relative to one node"
     return f"{text} {runs}"
 
 
