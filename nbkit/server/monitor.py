@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from nbkit.errors import StoreError
@@ -197,6 +198,9 @@ class Monitor:
         if message != self._rows:
             self._rows = message
             self._hub.broadcast("runs", message)
+            if view.rows:
+                # The first click on a run would wait for it.
+                await self.store.do(lambda: import_module("nbkit.live.follower"))
 
     def _set_runs_fault(self, fault: str | None) -> None:
         if fault == self._runs_fault:
