@@ -214,7 +214,7 @@ def test_want_of_memory_is_no_property_of_an_image(tmp_path):
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
 
     assert re.search(
-        r"ConfigError: .*a/large.png cannot be .*missing: memory", ended.stderr
+        r"ConfigError: .*a/large.png cannot be .*out of memory", ended.stderr
     )
     assert not target.exists()
 
