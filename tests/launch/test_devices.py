@@ -136,7 +136,9 @@ def test_request_devices_meaningless_setting_without_gpus(
     monkeypatch.setattr("nbkit.telemetry.nvml.open_nvml", open_nvml)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
 
-    with pytest.raises(DeviceError, match=f"CUDA_VISIBLE_DEVICES='{setting}': .* nei"):
+    with pytest.raises(
+        DeviceError, match=f"CUDA_VISIBLE_DEVICES='{setting}': .* not a number"
+    ):
         request_devices(small(device=device))
 
 
