@@ -148,8 +148,8 @@ class ExperimentConfig(ExperimentChecks):
     at least 6 s and 20 steps, at most 30 s (or 3 steps), at the peak learning rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     """Leading steps that are not measured (allocation, autotuning, compilation); half
-    of ``steps`` if all would be. A run without a given length continues its warm-up
-    until the rate is stable."""
+    of ``steps`` if all would be (the record's ``origins`` say so). A run without a
+    given length continues its warm-up until the rate is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
     kept. Otherwise the run continues, and the record names the step."""

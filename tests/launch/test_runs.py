@@ -110,11 +110,12 @@ def test_finished_run_record_without_secrets(finished):
 
 
 def test_stop_run_at_once(small):
-    run = nbkit.launch(small(model="slow", steps=10_000))
+    run = nbkit.launch(small(model="slow", steps=10_000), warmup_steps=20_000)
 
     run.stop()
 
     assert run.state is RunState.STOPPED
+    assert run.record["origins"]["warmup_steps"] == "half of steps"
     assert len(run.metrics()) <= 3
     assert run.cause is not None
     assert run.cause["message"] in (
