@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbkit.launch.run import Run
-from nbkit.questions.precision.answers import LossParity
-from nbkit.questions.precision.chart import arms_chart
-from nbkit.questions.precision.layouts import format_of
-from nbkit.questions.precision.sentence import MeasuredArm
-from nbkit.reports.arms import Arms, arms_of, finished_arms
+from nbkit.reports.arm_charts import speedup_figure
+from nbkit.reports.arms import arms_of, finished_arms
 from nbkit.reports.bandwidth import NCCL_TESTS, bandwidth
 from nbkit.reports.columns import Column, table
 from nbkit.reports.conditions import (
@@ -20,7 +17,7 @@ from nbkit.reports.conditions import (
     describe_images,
     where_and_when,
 )
-from nbkit.reports.renderer import Figure, Report, Table
+from nbkit.reports.renderer import Report, Table
 from nbkit.reproduction.comparison import run_facts
 from nbkit.reproduction.differences import differences, shortened
 from nbkit.statistics import quantities as wording
@@ -62,7 +59,10 @@ def report(study: Study) -> Report:
             *(exchange.note.sentences if reduces else ()),
         ],
         tables=[*tables, process_starts(by_arm, *_RATES)],
-        figures=[*_figures(study, arms), *exchange.figures],
+        figures=[
+            *([speedup_figure(arms, "Speedup by arm", {})] if arms.verdicts else []),
+            *exchange.figures,
+        ],
         method=[
             *HOW_MEASURED,
             f"Order: n={study.repeats} per arm"
@@ -92,27 +92,6 @@ def shared_conditions(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
         **shared,
         **{name: all_conditions[name] for name in own},
     }
-
-
-def _figures(study: Study, arms: Arms) -> list[Figure]:
-    """Return the answer as a picture; none where no rate was measured."""
-    measured = [
-        MeasuredArm(
-            arm=row.arm,
-            format=format_of(study.arms[row.arm]),
-            images_per_second=row.images_per_second,
-            against=row.ratio,
-            answer=LossParity(row.arm),  # arms need not train alike
-            is_control=row.arm == arms.control,
-        )
-        for row in arms.rows
-        if row.images_per_second is not None
-    ]
-    if not measured:
-        return []
-    title = "Throughput by arm"
-    kind = "cpu" if arms.is_functional else "cuda"
-    return [Figure(title, arms_chart(measured, {}, device_type=kind, title=title))]
 
 
 def table_of_differences(base: str, by_arm: Mapping[str, Sequence[Run]]) -> Table:

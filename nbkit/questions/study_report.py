@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from nbkit.errors import ConfigError, NbkitError, NotEnoughDataError, RunNotFoundError
 from nbkit.reading import expanded
+from nbkit.reports.arm_charts import step_time_figures
 from nbkit.reports.arms import apart_sentence, finished_arms
 from nbkit.reports.auditor import findings_of, findings_table
 from nbkit.reports.bottlenecks import ArmBottlenecks
@@ -141,9 +142,8 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     answered = report.answered_causes
     answered_codes = [_IN_AUDIT.get(code, code) for code in answered]
     notes = findings.summary(without=answered_codes)
-    bottlenecks = ArmBottlenecks(
-        finished_arms(study), study.concurrent_arms, study.rounds
-    )
+    finished = finished_arms(study)
+    bottlenecks = ArmBottlenecks(finished, study.concurrent_arms, study.rounds)
     tables = (bottlenecks.table(answered), findings_table([findings], answered_codes))
     report = replace(
         report,
@@ -157,6 +157,7 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
             *bottlenecks.summary(answered),
         ],
         tables=[*report.tables, *(table for table in tables if table is not None)],
+        figures=[*report.figures, *step_time_figures(finished)],
         result={
             **report.result,
             "audit": findings.to_dicts(),

@@ -1,1 +1,1 @@
-"""The one report: its parts, its renderer, and what comparisons of arms share."""
+"""Report of a study: parts, renderer, comparisons of arms."""

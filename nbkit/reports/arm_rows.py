@@ -1,4 +1,4 @@
-"""The runs of an arm in numbers, and what an arm's runs show together."""
+"""Measurements of a run, and of all runs of an arm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every comparison of a study's arms shares: rows, control, verdicts, certainty.
+"""Comparison of a study's arms: rows, control, verdicts, certainty.
 
 An arm is one configuration, measured in several process starts. Each start is one
 number, its images over time; medians, intervals and verdicts are those
@@ -285,7 +285,7 @@ class Arms:
         """
         strict = replace(self, confidence=1 - (1 - self.confidence) / looks)
         ratios = strict._ratios.items()
-        return {arm for arm, one in ratios if one.is_settled} - {self.control}
+        return {arm for arm, ratio in ratios if ratio.is_settled} - {self.control}
 
     def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
         rates, base = self.rates(arm), self.rates(self.baseline)
@@ -434,7 +434,7 @@ def _displacement(base: Spans, arm: Spans) -> float:
     """Return how far apart repeats are on average, as a part of the time of both."""
     both = [*base.values(), *arm.values()]
     total = max(end for _, end in both) - min(begin for begin, _ in both)
-    between = [sum(arm[one]) / 2 - sum(base[one]) / 2 for one in base if one in arm]
+    between = [sum(arm[n]) / 2 - sum(base[n]) / 2 for n in base if n in arm]
     return abs(fmean(between)) / total if between else 1.0
 
 
@@ -451,10 +451,11 @@ def with_enough_runs(
 ) -> list[Compared]:
     """Return the arms with enough runs for a verdict; all, if none has them."""
     every = list(arms)
-    verdicts = [one.verdict if (one := ratio(arm)) else None for arm in every]
-    few = (None, "not enough runs")
+    ratios = [ratio(arm) for arm in every]
     enough = [
-        arm for arm, verdict in zip(every, verdicts, strict=True) if verdict not in few
+        arm
+        for arm, of_arm in zip(every, ratios, strict=True)
+        if of_arm and of_arm.verdict != "not enough runs"
     ]
     return enough or every
 

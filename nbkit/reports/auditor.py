@@ -1,4 +1,4 @@
-"""`audit`: what is suspicious about a run, a study, or a published result."""
+"""`audit`: findings on a run, a study, or a published result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The all-reduce measurement of a study: how fast devices exchange gradients."""
+"""All-reduce measurement of a study: bandwidth by message size."""
 
 from __future__ import annotations
 

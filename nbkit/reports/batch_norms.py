@@ -1,4 +1,4 @@
-"""Whose kernels computed batch normalisation, where runs that are compared differ."""
+"""Libraries of the batch-norm kernels, where compared runs differ."""
 
 from __future__ import annotations
 

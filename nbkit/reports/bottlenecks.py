@@ -1,4 +1,4 @@
-"""The bottleneck of each arm of a study, for its report: a row each."""
+"""Bottleneck of each arm of a study, for its report: a row each."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ class ArmBottlenecks:
             ]
             if arm in disturbed or (cause := _first_cause(counted)) is None:
                 continue
-            count = sum(bool(it) and it[0].code == cause.code for it in counted)
+            count = sum(
+                bool(causes) and causes[0].code == cause.code for causes in counted
+            )
             undisturbed = " undisturbed" * (len(counted) < len(diagnoses))
             runs = f"{count} of {len(counted)}{undisturbed}"
             rows.append(ArmBottleneck(arm, cause, runs))

@@ -1,4 +1,4 @@
-"""Why a study cannot support its answer: the report then starts with it.
+"""Caveats for which a study cannot support its answer; its report starts with them.
 
 The reasons come from what was recorded during the runs, and the limits are those below,
 whatever the runs have given: the answer cannot be chosen by choosing the reasons.
@@ -211,7 +211,9 @@ def _of_disturbances(
         causes_by_arm = {
             arm: causes
             for arm, runs in disturbed.items()
-            if (causes := [one for run in runs for one in run if one.code == code])
+            if (
+                causes := [cause for run in runs for cause in run if cause.code == code]
+            )
         }
         if not causes_by_arm:
             continue

@@ -1,10 +1,10 @@
 """The shapes of all charts: values with intervals, lines, ratios, published points.
 
-Measured, projected and published never share a mark: measured is a filled circle, with
-a bar for its interval, and published a hollow diamond. Charts have a white background,
-so that they read the same on paper and in a dark notebook. Only features that Vega-Lite
-5.6 has are used: the renderer built into JupyterLab 4 has that version, and it needs no
-network.
+Measured, projected and published never share a mark: measured is a filled circle or
+bar, with a line for its interval, and published a hollow diamond. Charts have a white
+background, so that they read the same on paper and in a dark notebook. Only features
+that Vega-Lite 5.6 has are used: the renderer built into JupyterLab 4 has that version,
+and it needs no network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ FURTHEST = 1.5
 times their distance, which would press everything else together."""
 _WIDTH, _HEIGHT = 520, 320
 _LINE_HEIGHT = 26
-_TEXTS = {"arm", "label", "series", "size", "source"}  # fields that are not numbers
+_TEXTS = {"arm", "component", "label", "series", "size", "source"}
+"""Fields that are not numbers."""
 
 _VEGALITE_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
@@ -103,7 +104,7 @@ def interval_subtitle(
     """Return which statistic of how many runs is shown, and what the bars are."""
     counts = sorted({row["runs"] for row in rows})
     n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    bars = "no CI" if all(row["low"] is None for row in rows) else "bars: 95% CI"
+    bars = "no CI" if all(row["low"] is None for row in rows) else "error bars: 95% CI"
     cut = ", clipped at the chart's edge" if is_cut else ""
     cpu = "CPU smoke test; " if device_type == "cpu" else ""
     return f"{cpu}{statistic}, n={n}; {bars}{cut}"

@@ -1,4 +1,4 @@
-"""Under which conditions a study was measured: how, where, when, on which images."""
+"""Conditions of a study's measurement: method, place, time and images."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def conditions_line(runs: Sequence[Run]) -> str:
         "epochs": "{} epoch{s}",
     }
     values = {name: {getattr(config, name) for config in configs} for name in formats}
-    common = {name: one.pop() for name, one in values.items() if len(one) == 1}
+    common = {name: each.pop() for name, each in values.items() if len(each) == 1}
     if all(config.has_time_window for config in configs):
         common["length"] = formats["length"] = configs[0].length
     if {config.task for config in configs} == {"load"}:

@@ -1,4 +1,4 @@
-"""Which arms of a study stopped being finite, and what is shown if all did."""
+"""Diverged arms (NaN/Inf) of a study, and the report if all diverged."""
 
 from __future__ import annotations
 

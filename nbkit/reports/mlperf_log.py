@@ -1,4 +1,4 @@
-"""A run as the log that MLPerf Training asks for, from its run folder alone.
+"""MLPerf Training log of a run, from its run folder alone.
 
 Each line is ``:::MLLOG`` and an object with ``namespace``, ``time_ms``, ``event_type``,
 ``key``, ``value`` and ``metadata``. Only what the run's files record is written;

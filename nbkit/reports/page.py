@@ -1,4 +1,4 @@
-"""The page of a question: what all pages share."""
+"""Report page of a question: the parts of all pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is made of: notes, tables, figures and sources, each in every form.
+"""Parts of a report: notes, tables, figures and sources, each in every form.
 
 A table is text for the terminal, HTML for notebooks and pages, and CSV for other
 programs; a figure is a chart for viewers that can draw it, and a picture for the rest.
@@ -113,8 +113,8 @@ class Table:
         is_text = [
             not place or _is_text(column) for place, column in enumerate(columns)
         ]
-        above = [_LEFT if it else _RIGHT for it in is_text]
-        styles = [_LEFT if it else _ONE_LINE for it in is_text]
+        above = [_LEFT if left else _RIGHT for left in is_text]
+        styles = [_LEFT if left else _ONE_LINE for left in is_text]
         head = _row(self.columns, 'th scope="col"', "th", above)
         body = "".join(_row(row, "td", "td", styles) for row in self._filled())
         notes = Note(self.notes).to_html() if self.notes and with_notes else ""

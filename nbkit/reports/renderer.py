@@ -91,7 +91,7 @@ class Report:
     def to_html(self) -> str:
         """Return the report as an HTML page."""
         title = escape(self.title)
-        items = (f"<li>{it.to_html()}</li>" for it in self.sources)
+        items = (f"<li>{source.to_html()}</li>" for source in self.sources)
         sources = "".join(items)
         parts = [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',

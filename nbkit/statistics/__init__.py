@@ -1,4 +1,4 @@
-"""How nbkit turns raw counts into numbers: the one definition for everybody.
+"""Definitions of nbkit's numbers, from raw counts.
 
 Two levels are kept apart. *Steps* of one process share their caches, clocks and
 neighbours, so they are not independent: a run is one number, its images over the time

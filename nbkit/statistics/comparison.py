@@ -1,4 +1,4 @@
-"""Comparing two sets of runs, and saying only what they show.
+"""Comparison of two sets of runs: ratio, interval, verdict.
 
 How that fares was simulated: 1,000 studies in each case, whose arms differ by 1, 1.01,
 1.05 and 1.5 times. In per cent: the mean width of the 95 % interval (upper less lower

@@ -1,4 +1,4 @@
-"""How many runs a verdict needs, judged from the first runs of both arms.
+"""Number of runs a verdict needs, estimated from the first runs of both arms.
 
 The question is Spiegelhalter's: with the runs so far, how probable is it that the
 study settles the matter once it has ``n`` runs an arm? Settled means that the interval

@@ -1,4 +1,4 @@
-"""Two models on the same images, and whether one is right less often.
+"""Paired comparison of two models' accuracy on the same images.
 
 Both see the same images, so what counts is on how many only one of them is right. That
 needs far fewer images than two accuracies beside each other would.

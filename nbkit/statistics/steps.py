@@ -1,4 +1,4 @@
-"""The steps of one run: which of them count, and what they add up to."""
+"""Steps of a run: measured window, rates and shares."""
 
 from __future__ import annotations
 

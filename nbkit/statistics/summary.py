@@ -1,4 +1,4 @@
-"""Describing a set of numbers: n, median, spread and interval."""
+"""Summary of a set of numbers: n, median, spread and interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times to an event that not every run has come to.
+"""Times to an event that not every run reached.
 
 A run that ends before the event has no time, and leaving it out would make the others
 look typical. It is counted as later than every run that came to the event: a median or

@@ -1,4 +1,4 @@
-"""How intervals, sizes and durations are said: the same words everywhere."""
+"""Wording of intervals, sizes and durations."""
 
 from __future__ import annotations
 

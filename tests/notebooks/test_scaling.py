@@ -49,7 +49,7 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
         Path(path).name for path in report["table_files"]
     ]
     assert any("all-reduce-bandwidth" in path.name for path in again.tables)
-    assert len(again.figures) == 2
+    assert len(again.figures) == 3
 
 
 def test_bad_parameters_fail_before_anything_starts(tmp_path):

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import re
 from functools import partial
 
 import pytest
 import vl_convert
-from PIL import Image
 
-from nbkit.questions.precision.answers import LossParity
-from nbkit.questions.precision.chart import arms_chart
-from nbkit.questions.precision.layouts import Format
-from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.questions.scaling.chart import ideal_values, scaling_chart
 from nbkit.questions.scaling.projection import project
 from nbkit.questions.scaling.throughput import MeasuredRun, points, scaling_table
 from nbkit.questions.storage.chart import over_time_chart
 from nbkit.references.rows import curves
-from nbkit.reports.charts import MEASURED_COLOURS, png
-from nbkit.statistics import summarise
+from nbkit.reports.charts import png
 
 OTHERS = curves(
     model="resnet50",
@@ -192,21 +185,3 @@ def test_more_series_than_colours_differ_in_shape_and_dash():
         ranges = [itertools.islice(itertools.cycle(it["range"]), 14) for it in scales]
         assert len(set(zip(*map(partial(map, str), ranges), strict=True))) == 14
     assert vl_convert.vegalite_to_svg(chart, vl_version="5.8")
-
-
-def test_an_interval_that_leaves_the_chart_is_drawn_up_to_its_edge():
-    # Of two runs one of which was disturbed, the interval is wider than any chart.
-    rates = summarise([0.1, 30.0])
-    assert rates.ci_high > 1e15
-    unjudged = LossParity("fp32", None, None, None, None, None, None, ())
-    arm = MeasuredArm("fp32", Format("fp32", "channels_last"), rates, None, unjudged)
-
-    picture = Image.open(io.BytesIO(png(arms_chart([arm], {}, device_type="cuda"))))
-
-    blue = tuple(int(MEASURED_COLOURS[0][place : place + 2], 16) for place in (1, 3, 5))
-    pixels = picture.convert("RGB").load()
-    across = [
-        sum(pixels[x, y] == blue for x in range(picture.width))
-        for y in range(picture.height)
-    ]
-    assert max(across) > picture.width / 3

@@ -1,4 +1,4 @@
-"""The headline is the fastest arm whose answer can be trusted, with its chart."""
+"""The headline is the fastest arm whose answer can be trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from nbkit.questions.precision.answers import LossParity
-from nbkit.questions.precision.chart import arms_chart
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.precision.sentence import MeasuredArm, computed_sentence
 from nbkit.statistics import noise_floor, ratio, summarise
@@ -88,37 +87,3 @@ def test_computed_sentence(arms, parts):
     assert text.startswith(parts[0])
     for part in parts[1:]:
         assert part in text
-
-
-def circles_of(chart):
-    """Return the encoding of the circles of a chart."""
-    [found] = [
-        layer["encoding"]
-        for layer in layers(chart.to_dict())
-        if layer["mark"]["type"] == "circle"
-    ]
-    return found
-
-
-def layers(part):
-    """Yield every layer that has a mark."""
-    if "mark" in part:
-        yield part
-    for layer in part.get("layer", []):
-        yield from layers(layer)
-
-
-def test_an_interval_of_two_runs_does_not_press_the_chart_flat():
-    far = MeasuredArm(
-        arm=FP32.name,
-        format=FP32,
-        images_per_second=summarise([80.0, 120.0]),
-        against=None,
-        answer=BASELINE.answer,
-    )
-
-    chart = arms_chart([far], {}, device_type="cpu")
-
-    circles = circles_of(chart)
-    assert circles["x"]["scale"]["domain"] == [0, 150]
-    assert "clipped at the chart's edge" in chart.to_dict()["title"]["subtitle"]

@@ -96,7 +96,7 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     assert there.report.answer.startswith(doubted if has_caveats else answers)
     with there.tables[0].open(newline="") as file:
         assert next(csv.DictReader(file))["images_per_second"]
-    assert [path.read_bytes()[:4] for path in there.figures] == [b"\x89PNG"]
+    assert [path.read_bytes()[:4] for path in there.figures] == [b"\x89PNG"] * 2
 
 
 def test_a_study_that_was_reported_can_be_imported_again(bundle, measured):

@@ -1,4 +1,4 @@
-"""Charts of several labels: each one's AUROC, and how it rose over the epochs.
+"""Charts of several labels: AUROC by label, and AUROC over the epochs.
 
 Networks and the baseline of global statistics are measured, with their intervals.
 """
@@ -58,7 +58,8 @@ def areas_chart(
         if estimate is not None
     ]
     measured_labels = {row["label"] for row in rows}
-    shown = [{"label": it.label} for it in findings if it.label in measured_labels]
+    labels = [finding.label for finding in findings]
+    shown = [{"label": label} for label in labels if label in measured_labels]
     others = [
         {**row, "series": paper.publisher, "auroc": paper.areas[row["label"]]}
         for paper in published

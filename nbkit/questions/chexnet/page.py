@@ -182,7 +182,7 @@ class ChexnetResult:
             self.findings,
             self.published,
             gpus=self.gpus,
-            subtitle=f"{counted}; bars: 95% CI over {whose}",
+            subtitle=f"{counted}; error bars: 95% CI over {whose}",
         )
         return Figure("AUROC by label, network and baseline", chart)
 

@@ -1,4 +1,4 @@
-"""Chart of concurrent jobs: how much slower each one is than alone, a line a job."""
+"""Chart of concurrent jobs: slowdown compared with a job alone, a line a job."""
 
 from __future__ import annotations
 

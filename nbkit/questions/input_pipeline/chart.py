@@ -1,7 +1,7 @@
-"""Charts of input pipelines: what each one delivers, against what devices ask for.
+"""Charts of input pipelines: throughput, and the demand of devices.
 
-What devices ask for is a dashed line; the legend says whether that was measured, or
-emulated from published rates.
+The demand is a dashed line; the legend says whether that was measured, or emulated
+from published rates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chart of two machines: how many times as fast the first one is, a line an arm.
+"""Chart of two machines: ratio of their throughput, a line an arm.
 
 The legend says which two are compared: the measured machines and the published GPUs
 need not be the same.

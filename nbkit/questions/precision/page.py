@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Literal
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
@@ -16,7 +15,6 @@ from nbkit.questions.precision.answers import (
     LossParity,
     check_loss_parity,
 )
-from nbkit.questions.precision.chart import arms_chart
 from nbkit.questions.precision.layouts import (
     Format,
     LayoutEffect,
@@ -35,9 +33,11 @@ from nbkit.questions.precision.tables import (
     layout_table,
     loss_cell,
     pairs_table,
+    published_table,
 )
 from nbkit.references.measured import reference_sentence
 from nbkit.references.rows import PublishedRow, published_pairs
+from nbkit.reports.arm_charts import speedup_figure
 from nbkit.reports.arm_tables import held_together
 from nbkit.reports.arms import Arms, arms_of
 from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
@@ -83,11 +83,6 @@ class PrecisionResult:
     """Library of the batch-norm kernels, by arm."""
     references: Sequence[str] = ()
     """Comparison of arms with nbkit's reference on the same GPU model."""
-
-    @property
-    def device_type(self) -> Literal["cuda", "cpu"]:
-        """On what the runs computed."""
-        return "cpu" if self.evidence.is_cpu else "cuda"
 
     @cached_property
     def measured(self) -> list[MeasuredArm]:
@@ -226,8 +221,10 @@ class PrecisionResult:
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
-        chart = arms_chart(self.measured, self.published, device_type=self.device_type)
-        return Figure("Training throughput by precision and layout", chart)
+        caveats = {arm: a.caveat for arm, a in self.answers.items() if a.caveat}
+        return speedup_figure(
+            self.arms, "Training speedup by precision and layout", caveats
+        )
 
     @property
     def answer(self) -> str:
@@ -266,6 +263,7 @@ class PrecisionResult:
             [
                 Note([*notes]),
                 *(self.table, self.answer_table, self.layout),
+                *([published_table(self.published)] if self.published else []),
                 pairs_table(published_pairs()),
                 *(self.bounds, self.arms.certainty, self.figure),
             ],

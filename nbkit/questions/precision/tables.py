@@ -134,6 +134,24 @@ def _interval_and_runs(ratio: Ratio) -> str:
     return f"{ends} ({ratio.n_a} and {ratio.n_b})"
 
 
+def published_table(published: Mapping[str, Sequence[PublishedRow]]) -> Table:
+    """Return the published rates of the same GPU and format, by arm."""
+    return table(
+        "Published: images/s on one GPU, by arm",
+        (
+            Column("arm", lambda row: row[0]),
+            Column(
+                *("images/s", lambda row: row[1].images_per_second, wording.rate),
+                "images_per_second",
+            ),
+            Column("batch per GPU", lambda row: row[1].batch_size_per_gpu),
+            Column("by", lambda row: f"{row[1].publisher}, {row[1].year}"),
+            Column("source", lambda row: row[1].source),
+        ),
+        [(arm, row) for arm, rows in published.items() for row in rows],
+    )
+
+
 def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
     """Return published results of one model in both layouts."""
     return table(

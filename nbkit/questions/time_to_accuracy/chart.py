@@ -1,4 +1,4 @@
-"""Chart of accuracy against time: every seed's curve, and when it came to the target.
+"""Chart of accuracy against time: every seed's curve and time to target.
 
 A line is one seed, a filled circle the evaluation that reached the target; a seed that
 never did ends in a cross. Everything in the chart was measured.
