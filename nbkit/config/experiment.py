@@ -148,8 +148,8 @@ class ExperimentConfig(ExperimentChecks):
     at least 6 s and 20 steps, at most 30 s (or 3 steps), at the peak learning rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     """Leading steps that are not measured (allocation, autotuning, compilation); half
-    of ``steps`` if all would be (the record's ``origins`` say so). A run without a
-    given length continues its warm-up until the rate is stable."""
+    of ``steps`` if all would be (the record's ``parameter_sources`` say so). A run
+    without a given length continues its warm-up until the rate is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
     kept. Otherwise the run continues, and the record names the step."""
@@ -157,11 +157,11 @@ class ExperimentConfig(ExperimentChecks):
     # Data
     data: str = "synthetic"
     """``synthetic`` (made on the device), ``photos`` (crops of scikit-image's
-    photographs, made once), ``made-labels`` (drawn patterns with several labels, made
-    once), ``cifar10`` or ``imagenette`` (downloaded once), or a path: of an image
-    folder (one subfolder per class, or ``train/`` and ``val/`` of such folders), of the
-    CSV file of a multi-label set or of NIH ChestX-ray14, or of a folder of WebDataset,
-    RecordIO or TFRecord files."""
+    photographs, made once), ``synthetic-multilabel`` (drawn patterns with several
+    labels, made once), ``cifar10`` or ``imagenette`` (downloaded once), or a path: of
+    an image folder (one subfolder per class, or ``train/`` and ``val/`` of such
+    folders), of the CSV file of a multi-label set or of NIH ChestX-ray14, or of a
+    folder of WebDataset, RecordIO or TFRecord files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
     (configurable steps over TFRecord files) or ``naive`` (one image at a time);

@@ -13,7 +13,7 @@ from nbkit.errors import StoreError
 
 NAMED = {
     "photos": "photos-1",
-    "made-labels": "made-labels-2",
+    "synthetic-multilabel": "synthetic-multilabel-2",
     "cifar10": "cifar10",
     "imagenette": "imagenette",
 }
@@ -22,7 +22,7 @@ of the user's that has such a name is given as ``./photos``."""
 
 NAMED_IMAGES = {
     "photos": (400, 96, 0),
-    "made-labels": (384, 96, 4),
+    "synthetic-multilabel": (384, 96, 4),
     "cifar10": (50_000, 10_000, 0),
     "imagenette": (9_469, 3_925, 0),
 }

@@ -46,7 +46,7 @@ def find(
     rules = {"missing_labels": missing_labels, "uncertain_labels": uncertain_labels}
     check_rules(rules)
     if data in NAMED:
-        if data == "made-labels":
+        if data == "synthetic-multilabel":
             return list_multi_label(made_labels_folder(on_wait=on_wait) / LABELS)
         if data == "photos":
             return list_image_folder(photos_folder(on_wait=on_wait))

@@ -6,7 +6,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
 from nbkit.errors import ConfigError
 
-_SEVERAL_LABELS = {"made-labels"}
+_SEVERAL_LABELS = {"synthetic-multilabel"}
 """Built-in sets whose images can have several labels."""
 
 

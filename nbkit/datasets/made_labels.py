@@ -40,7 +40,7 @@ _SQUARE_LIGHTER = 70
 
 def made_labels_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
     """Return the folder of the set, created if missing."""
-    return cached_folder("made-labels", lambda folder: _make(folder, on_wait))
+    return cached_folder("synthetic-multilabel", lambda folder: _make(folder, on_wait))
 
 
 def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:

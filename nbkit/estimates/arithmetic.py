@@ -1,4 +1,4 @@
-"""How long a whole training would take, projected from a rate.
+"""Projected time of a whole training.
 
 The rate is measured in a short run, or one that others published; the epochs are those
 of a training recipe. Nothing here was measured as a whole, and nothing stands beside

@@ -1,4 +1,4 @@
-"""How much memory a training run will take on each GPU: an estimate, without torch.
+"""Estimated GPU memory of a training, without torch.
 
 What a model keeps of each image for its backward pass was measured once, for every
 model that comes with nbkit, by ``tests/soak/model_memory.py``; the rest is
@@ -106,8 +106,8 @@ def _moments(config: ExperimentConfig) -> int:
 def _table() -> dict[str, ModelMemory]:
     file = resources.files("nbkit.estimates") / "model_memory.csv"
     rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
-    found = [
+    models = [
         ModelMemory(row["model"], *(int(row[name]) for name in COLUMNS[1:]))
         for row in rows
     ]
-    return {row.model: row for row in found}
+    return {row.model: row for row in models}

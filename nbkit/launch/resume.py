@@ -49,7 +49,7 @@ def resume(
             permit,
             attempt=attempt,
             on_owner_exit=owner_exit,
-            origins=old.get("origins", {}),
+            parameter_sources=old.get("parameter_sources", {}),
             tags=old.get("tags", {}),
             cwd=_folder_of_code(run, old),
             notebook=old.get("notebook"),

@@ -40,7 +40,7 @@ def launch(
     kwargs: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     on_owner_exit: OwnerExit | None = None,
-    origins: dict[str, str] | None = None,
+    parameter_sources: dict[str, str] | None = None,
     tags: dict[str, str] | None = None,
     trust: bool = False,
     **fields: Any,
@@ -65,7 +65,7 @@ def launch(
         What happens when this process ends: ``keep`` lets the run continue, ``stop``
         stops it gracefully. None keeps it, but stops it in a notebook that papermill,
         nbclient or nbconvert executes.
-    origins
+    parameter_sources
         Sources of parameters, for the record: ``{"gpus": "papermill"}``.
     tags
         Labels for the record, such as the study's id.
@@ -104,7 +104,7 @@ def launch(
     """
     owner_exit = chosen_owner_exit(on_owner_exit)
     check_texts("tags", tags or {})
-    check_texts("origins", origins or {})
+    check_texts("parameter_sources", parameter_sources or {})
     check_environment(environment or {})
     entry = entry_of(what, args, kwargs, environment, module=module)
     if entry is not None:
@@ -112,7 +112,7 @@ def launch(
     config = what if isinstance(what, ExperimentConfig) else None
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
-    sources = dict.fromkeys(given, "given") | (origins or {})
+    sources = dict.fromkeys(given, "given") | (parameter_sources or {})
     default = ExperimentConfig.model_fields["warmup_steps"].default
     asked = config.warmup_steps if "warmup_steps" in given else default
     if str(config.warmup_steps) != str(fields.get("warmup_steps", asked)):
@@ -123,7 +123,7 @@ def launch(
         entry,
         permit=None,
         on_owner_exit=owner_exit,
-        origins=sources,
+        parameter_sources=sources,
         tags=tags or {},
     )
 
@@ -134,7 +134,7 @@ def start_run(
     *,
     permit: Permit | None,
     on_owner_exit: str,
-    origins: dict[str, str],
+    parameter_sources: dict[str, str],
     tags: dict[str, str],
     cwd: Path | None = None,
 ) -> Run:
@@ -153,7 +153,7 @@ def start_run(
             permit or permit_new(paths),
             attempt=0,
             on_owner_exit=on_owner_exit,
-            origins=origins,
+            parameter_sources=parameter_sources,
             tags=tags,
             cwd=cwd,
         )

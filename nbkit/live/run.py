@@ -301,7 +301,7 @@ class LiveRun:
         # Their sums are at hand; reading the samples would take longer.
         metrics = self.metrics
         if metrics.num_measured < (1 if self.state.is_final else RATE_STEPS):
-            return {"bottleneck": None, "try_first": None}
+            return {"bottleneck": None, "suggestion": None}
         facts = put_together(
             self._config,
             # Till the end, the newest attempt's ranks have written nothing.
@@ -315,7 +315,7 @@ class LiveRun:
         found = diagnosis_of(facts, self.run.run_id)
         return {
             "bottleneck": found.bottleneck or "none detected",
-            "try_first": found[0].change if found else None,
+            "suggestion": found[0].change if found else None,
         }
 
     def _total_steps(self) -> int | None:

@@ -17,7 +17,7 @@ from nbkit.questions.any_arms import (
 from nbkit.reports.arms import finished_arms
 from nbkit.reports.columns import Column, interval, table
 from nbkit.reports.conditions import WELCH, where_and_when
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.metric_chart import metric_chart
 from nbkit.reports.parts import Figure
 from nbkit.reports.renderer import Report
@@ -56,7 +56,7 @@ def report(study: Study) -> Report:
     assert metric is not None
     measured, without, diverged = _measured(metric, by_arm)
     by_arm = {arm: [run for run, _ in pairs] for arm, pairs in measured.items()}
-    values = {arm: [one for _, one in pairs] for arm, pairs in measured.items()}
+    values = {arm: [value for _, value in pairs] for arm, pairs in measured.items()}
     failed = [*failed_starts(study)]
     failed += [
         failures_in_words(arm, study.repeats, len(values[arm]), why)
@@ -72,10 +72,10 @@ def report(study: Study) -> Report:
         floor = statistics.noise_floor(
             values[base], values[control], margin=metric.margin, name=base
         )
-    unfair = {*diverged, *not_finite(study)}
+    unfair = {*diverged, *diverged_arms(study)}
     rows = metric_rows(metric, values, base, control, floor, unfair)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
-    of_run = {run.run_id: one for many in measured.values() for run, one in many}
+    of_run = {run.run_id: value for many in measured.values() for run, value in many}
     # `nbkit try` measures a change once.
     is_final = "change" in study.plan
     answer = _answer(metric, rows, base, control, floor, is_final=is_final)

@@ -1,4 +1,4 @@
-"""`Question`: what every question of a notebook declares, once.
+"""`Question`: declaration of a notebook, its plan and its report.
 
 Launcher tiles, command line, documentation, studies and tests read the questions that
 are registered; a package adds one as nbkit does. Every Jupyter server lists them: what
@@ -37,6 +37,7 @@ class Question:
     modules
         Module of each public name, such as ``.planning``. Required: ``plan``, and
         ``report`` or ``result`` (an object with a method ``report``). Optional:
+        ``describe`` makes the notes of a stored plan;
         ``prepare`` measures before the study and returns a changed plan;
         ``before_start`` is called before each start; ``run`` replaces the study.
     reports
@@ -123,6 +124,14 @@ class Question:
         if "report" in self.modules:
             return self._part("report")(study)
         return self._part("result")(study).report()
+
+    def describe(self, study: Any) -> list[str]:
+        """Return the notes of the plan that is stored with a study."""
+        if "describe" not in self.modules:
+            return []
+        from nbkit.questions.study_plan import PlanValues
+
+        return [*self._part("describe")(PlanValues.of(study))]
 
     def before_start(self, plan: Mapping[str, Any], data: str) -> dict[str, str]:
         """Prepare the start of a run; return tags for its record."""

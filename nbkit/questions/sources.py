@@ -1,4 +1,4 @@
-"""What the notebooks cover.
+"""Published reports and the notebooks that cover them.
 
 Printed by ``python -m nbkit.questions.sources``. The reports that nbkit makes
 reproducible asked the questions; each has a notebook and one command.

@@ -21,14 +21,14 @@ from nbkit.reports.auditor import findings_of, findings_table
 from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.reports.caveats import caveats, prepend_caveats, progress_text, without_runs
 from nbkit.reports.conditions import conditions_line
-from nbkit.reports.finite_arms import all_diverged_report, not_finite
+from nbkit.reports.finite_arms import all_diverged_report, diverged_arms
 from nbkit.reports.renderer import Report, SavedReport, first_screen
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
-from nbkit.store.record import read_json
+from nbkit.store.record import read_json, report_corruption
 from nbkit.store.stored_runs import StoredRun, find_run_folder
 from nbkit.studies.budget import not_measured
-from nbkit.studies.kinds import report_of_its_kind
+from nbkit.studies.kinds import plan_notes, report_of_its_kind
 from nbkit.studies.snapshot import StudySnapshot
 from nbkit.studies.stored_study import resume_command
 from nbkit.studies.study import Study
@@ -117,14 +117,16 @@ def headline(study: Study) -> str:
 def make(study: Study) -> Report:
     """Return the report of a study as its kind makes it, as of now."""
     study = StudySnapshot(study.paths.root)
-    lost = not_finite(study)
+    lost = diverged_arms(study)
     try:
         report = report_of_its_kind(study)
     except NotEnoughDataError:
         if not lost:
             raise
         report = all_diverged_report(study)
-    report = replace(report, method=[*study.plan.get("notes", []), *report.method])
+    with report_corruption(study.paths.root):
+        notes = plan_notes(study)
+    report = replace(report, method=[*notes, *report.method])
     by_arm = study.runs_by_arm().items()
     if runs := [
         run for arm, runs in by_arm if arm not in study.unrepeated for run in runs

@@ -1,4 +1,4 @@
-"""`try_`: whether a script is better than at an earlier commit."""
+"""`try_`: comparison of a script with an earlier commit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from nbkit.errors import ConfigError, NbkitError, RunError
 from nbkit.launch.code.variables import is_recorded
@@ -188,7 +189,8 @@ def try_(
                     minutes=minutes,
                     discard_floors=DISCARD_FLOORS,
                     plan={
-                        "notes": change.notes(against),
+                        "against": against,
+                        "versions": change.to_dict(),
                         "change": identity,
                         "parallel": parallel,
                         "command": command,
@@ -215,6 +217,18 @@ def _run(study: Study, minutes: float | None, *, progress: bool) -> None:
         raise
 
 
+def describe(plan: Mapping[str, Any]) -> list[str]:
+    """Return the two versions of a trial's script; empty for other studies."""
+    versions = plan.get("versions")
+    if versions is None:
+        return []
+    new = f"HEAD ({versions['head_commit']})"
+    if versions["uncommitted"]:
+        new += f" with uncommitted changes ({versions['uncommitted']})"
+    base = f"{plan['against']} ({versions['base_commit']})"
+    return [f"base: {base}; new: {new}; patch: change.patch."]
+
+
 def _trial(study: Study) -> Trial:
     report = make(study)
     verdicts = {row["arm"]: row["verdict"] for row in report.result["rows"]}
@@ -229,7 +243,10 @@ def _identity(measured: Sequence[object]) -> str:
         "store": str(store_folder().resolve()),
         "python": sys.version,
         "packages": sorted(
-            {f"{it.name}=={it.version}" for it in metadata.distributions()}
+            {
+                f"{package.name}=={package.version}"
+                for package in metadata.distributions()
+            }
         ),
         "variables": {
             name: value
@@ -311,7 +328,7 @@ def _arm(
     )
     entry = arm.entry
     # An editable installation is the same for both: its folder is moved.
-    imports = [_moved(it, change.top, folder) for it in entry.description[_PATH]]
+    imports = [_moved(path, change.top, folder) for path in entry.description[_PATH]]
     description = {
         **entry.description,
         _PATH: [*path[:2], *imports],

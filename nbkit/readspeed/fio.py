@@ -55,7 +55,7 @@ def read(
         if done:
             what = f"read {done[1]:,} of {work.total_bytes:,} bytes of"
         complaint = complaints.strip().splitlines()[-1:] or ["no reason given"]
-        message = f"fio {what} {file} ({complaint[0]}). Use engine='own'."
+        message = f"fio {what} {file} ({complaint[0]}). Use engine='python'."
         raise NbkitError(message)
     return done[0]
 

@@ -30,7 +30,7 @@ from nbkit.statistics import Summary
 from nbkit.store.record import utc_now
 
 CacheState: TypeAlias = Literal["cold", "warm"]
-ReadEngine: TypeAlias = Literal["auto", "own", "fio"]
+ReadEngine: TypeAlias = Literal["auto", "python", "fio"]
 
 # dd bs=512k count=2048, as NetApp's report has it.
 _SEQUENTIAL_BYTES = 512 * 2**10
@@ -43,9 +43,19 @@ _FIO_FROM_BYTES = 2**30
 """Each of fio's threads counts its own time, in milliseconds: of a few, which threads
 in memory need, the sum of their rates is not a rate."""
 
-_OWN_READER = "own reader"
+EngineReason: TypeAlias = Literal[
+    "requested", "many-files", "small-file", "installed", "not-installed"
+]
+_ENGINE_REASONS: dict[EngineReason, str] = {
+    "requested": "as requested",
+    "many-files": "many files are read",
+    "small-file": "less than 1 GiB is too little for fio's resolution of 1 ms",
+    "installed": "installed",
+    "not-installed": "fio is not installed",
+}
+_PYTHON = "python"
 _ONE_PROCESS_PER_SECOND = 50_000
-"""Operations from which Python's lock may hold the own reader back."""
+"""Operations from which Python's lock may hold the Python reader back."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +87,8 @@ class ReadSpeed:
     pattern: Pattern
     cache: CacheState
     engine: str
-    """``own reader`` or fio's version."""
-    engine_reason: str
+    """``python`` or fio's version."""
+    engine_reason: EngineReason
     """Why this engine was used."""
     operation_bytes: int
     """Size of a read; the last read of a file may be smaller."""
@@ -125,14 +135,20 @@ class ReadSpeed:
     @property
     def engine_in_words(self) -> str:
         """The engine, with a note if it may be slower than the storage."""
+        name = "Python reader" if self.engine == _PYTHON else self.engine
         most = max(reading.operations_per_second for reading in self.readings)
-        is_slow = self.engine == _OWN_READER and self.threads > 1
+        is_slow = self.engine == _PYTHON and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:
             return (
-                f"{self.engine}, a single process that may be the bottleneck; fio "
-                "reads one file faster"
+                f"{name}, a single process that may be the bottleneck; fio reads one "
+                "file faster"
             )
-        return self.engine
+        return name
+
+    @property
+    def engine_reason_in_words(self) -> str:
+        """Why this engine was used."""
+        return _ENGINE_REASONS[self.engine_reason]
 
     @property
     def mean_operation_bytes(self) -> float:
@@ -217,10 +233,10 @@ def measure(
         Bytes to read in each repeat, at most; the default is 1 GiB.
     threads
         Number of threads that read concurrently, each its own part; None for 1, or with
-        ``random`` 16. The own reader runs them in one process, which reads at most
+        ``random`` 16. The Python reader runs them in one process, which reads at most
         about 70,000 files per second; fio reads one file faster.
     engine
-        ``own`` (nbkit's Python reader), ``fio``, or ``auto``: fio if it is installed
+        ``python`` (nbkit's reader), ``fio``, or ``auto``: fio if it is installed
         and 1 GiB or more of a single file is read.
     direct
         Bypass the page cache (O_DIRECT); for one cold file, if its file system supports
@@ -315,7 +331,7 @@ def _check(pattern: str, cache: str, engine: str, repeats: int, *sizes: int) -> 
         for name, value, choices in (
             ("pattern", pattern, ("sequential", "random")),
             ("cache", cache, ("cold", "warm")),
-            ("engine", engine, ("auto", "own", "fio")),
+            ("engine", engine, ("auto", "python", "fio")),
         )
         if value not in choices
     ]
@@ -343,24 +359,26 @@ def _to_read(
             yield [path], "temporary test file"
 
 
-def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:
+def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, EngineReason]:
     """Return which engine reads, and why."""
-    if requested == "own":
-        return _OWN_READER, "engine='own'"
+    if requested == "python":
+        return _PYTHON, "requested"
     if len(work.files) > 1:
         if requested == "fio":
-            message = f"engine='fio' supports 1 file, not {len(work.files)}. Use 'own'."
+            message = (
+                f"engine='fio' supports 1 file, not {len(work.files)}. Use 'python'."
+            )
             raise ConfigError(message)
-        return _OWN_READER, "many files are read"
+        return _PYTHON, "many-files"
     if requested == "auto" and work.total_bytes < _FIO_FROM_BYTES:
-        return _OWN_READER, "less than 1 GiB is too little for fio's resolution of 1 ms"
+        return _PYTHON, "small-file"
     version = fio.fio_version()
     if version is not None:
-        return version, "engine='fio'" if requested == "fio" else "installed"
+        return version, "requested" if requested == "fio" else "installed"
     if requested == "fio":
-        message = "engine='fio': fio is not installed. Install it, or use 'own'."
+        message = "engine='fio': fio is not installed. Install it, or use 'python'."
         raise ConfigError(message)
-    return _OWN_READER, "fio is not installed"
+    return _PYTHON, "not-installed"
 
 
 def _read_once(
@@ -375,7 +393,7 @@ def _read_once(
         page_cache = check_warm(list(extents), extents)
     started = utc_now()
     with meter:
-        if engine == _OWN_READER:
+        if engine == _PYTHON:
             seconds = reader.read(work, seed)
         else:
             seconds = fio.read(work, seed, meter.watch)

@@ -1,4 +1,4 @@
-"""How long a GPU that is not here would compute on a batch, by published results."""
+"""Step time of emulated GPUs, from published results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One vocabulary of GPU names, for what NVML prints and what reports print.
+"""Vocabulary of GPU names in NVML and reports.
 
 A name is ``family[-form][-memory]``, such as ``A100-SXM4-80GB``, ``H100-PCIe-80GB``,
 ``L40S`` or, where a report says no more, ``V100-16GB``. NVML and torch print
@@ -95,15 +95,15 @@ def _form(family: str, name: str) -> str | None:
     return None
 
 
-def may_be_the_same_gpu(one: str, other: str) -> bool:
+def may_be_the_same_gpu(name: str, other: str) -> bool:
     """Return whether two names of the vocabulary can mean the same product.
 
     A part that one of them leaves out matches anything: ``A100-80GB`` may be
     ``A100-SXM4-80GB``, which cannot be ``A100-PCIe-80GB``.
     """
-    if one == other:
+    if name == other:
         return True
-    (family, *parts), (other_family, *other_parts) = _parts(one), _parts(other)
+    (family, *parts), (other_family, *other_parts) = _parts(name), _parts(other)
     return family == other_family and all(
         part is None or other_part is None or part == other_part
         for part, other_part in zip(parts, other_parts, strict=True)

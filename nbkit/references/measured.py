@@ -1,4 +1,4 @@
-"""What nbkit measured on a GPU: rows of finished runs, and runs beside those rows.
+"""Rows of results measured with nbkit on GPUs.
 
 ``python -m nbkit.references.measured STUDY`` (or RUN ...) prints the lines that a
 measurement adds to `measured.csv`: one for each configuration, over its process starts.
@@ -173,7 +173,7 @@ def _unmeasured(run: StoredRun) -> PublishedRow:
     record, worker = run.record, run.worker
     system = record.get("system") or {}
     packages = (record.get("environment") or {}).get("packages") or {}
-    used = {str(one.get("uuid")) for one in worker.get("devices") or []}
+    used = {str(device.get("uuid")) for device in worker.get("devices") or []}
     limits = {
         gpu["power_limit_watts"]
         for gpu in system.get("devices") or []
@@ -191,7 +191,9 @@ def _unmeasured(run: StoredRun) -> PublishedRow:
     ]
     return PublishedRow(
         series=None,
-        software=", ".join(f"{name} {it}" for name, it in versions.items() if it),
+        software=", ".join(
+            f"{name} {version}" for name, version in versions.items() if version
+        ),
         gpu_name=name,
         **columns,
         images_per_second=None,
@@ -228,7 +230,9 @@ def _settings(run: StoredRun) -> dict[str, Any]:
     """Return the settings without a column that are not at their defaults."""
     fields = type(run.config).model_fields
     values = {name: getattr(run.config, name) for name in _SETTINGS}
-    return {name: it for name, it in values.items() if it != fields[name].default}
+    return {
+        name: value for name, value in values.items() if value != fields[name].default
+    }
 
 
 def _gpu_name(run: StoredRun) -> str | None:
@@ -246,7 +250,7 @@ def _cudnn_of(run: StoredRun) -> str:
 
 def _cudnn_benchmark(row: PublishedRow) -> str:
     words = ("cudnn.benchmark on", "cudnn.benchmark off")
-    return next((one for one in words if one in (row.conditions or "")), "")
+    return next((word for word in words if word in (row.conditions or "")), "")
 
 
 def _rate(run: StoredRun) -> float:

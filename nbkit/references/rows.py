@@ -1,4 +1,4 @@
-"""Published results, in one vocabulary, every row with its source.
+"""Published results in one vocabulary, each with its source.
 
 The data files beside this module hold facts only: a number, under which conditions
 and by which statistic it was got, and where it was printed. `published.csv` is what
@@ -121,7 +121,7 @@ class PublishedRows(list[PublishedRow]):
     def to_csv(self) -> str:
         """Return the rows as CSV in the format of the data files, with a header."""
         text = io.StringIO()
-        lines = csv.DictWriter(text, [one.name for one in fields(PublishedRow)])
+        lines = csv.DictWriter(text, [field.name for field in fields(PublishedRow)])
         lines.writeheader()
         words = {True: "yes", False: "no"}
         for values in self.to_dicts():
@@ -271,7 +271,7 @@ def curves(
     limit: int = 4,
 ) -> dict[str, list[PublishedRow]]:
     """Return the scaling series that say most about a measurement, a few at most."""
-    found = series(
+    candidates = series(
         row
         for kind in _COMPARABLE.get(precision, (precision,))
         for row in lookup(model=model, gpu_name=gpu_name, precision=kind)
@@ -290,7 +290,7 @@ def curves(
         )
 
     curves_by_key: dict[tuple[str | None, ...], tuple[str, list[PublishedRow]]] = {}
-    for label, members in sorted(found.items(), key=preference):
+    for label, members in sorted(candidates.items(), key=preference):
         first = members[0]
         what = (first.publisher, first.software, first.gpu_name, first.memory_format)
         curves_by_key.setdefault((*what, first.precision), (label, members))

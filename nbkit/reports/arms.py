@@ -32,7 +32,7 @@ from nbkit.reports.arm_tables import (
 )
 from nbkit.reports.caveats import caveat_text
 from nbkit.reports.columns import table
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.parts import Lead, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, median_of
@@ -60,7 +60,7 @@ class Arms:
     baseline: str
     control: str | None = None
     """The A/A control of the baseline."""
-    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    diverged: Mapping[str, NonFinite] = field(default_factory=dict)
     study: StoredStudy | None = field(default=None, compare=False, repr=False)
     comparisons: int | None = None
     """How many share the error rate, where a report has verdicts on more than these."""
@@ -70,7 +70,7 @@ class Arms:
     def usable(self) -> list[str]:
         """The arms that may get a verdict."""
         compared_with = (self.baseline, self.control)
-        return usable_arms(self.runs, self.not_finite, compared_with)
+        return usable_arms(self.runs, self.diverged, compared_with)
 
     @property
     def is_functional(self) -> bool:
@@ -239,7 +239,7 @@ class Arms:
         """Return rows, control and needed repeats as JSON values."""
         floor = self.noise_floor
         return {
-            "functional_only": self.is_functional,
+            "is_smoke_test": self.is_functional,
             "baseline": self.baseline,
             "control": self.control,
             "noise_floor": None if floor is None else asdict(floor),
@@ -318,8 +318,8 @@ class Arms:
         return [row for row in self.rows if row.arm not in own]
 
     def _verdict(self, row: ArmRow) -> str | None:
-        if row.arm in self.not_finite:
-            return str(self.not_finite[row.arm])
+        if row.arm in self.diverged:
+            return str(self.diverged[row.arm])
         if row.arm == self.baseline:
             return "baseline"
         if row.arm == self.control:
@@ -372,7 +372,7 @@ def arms_of(study: StoredStudy) -> Arms:
     }
     first, twin = study.control or (next(iter(runs)), None)
     require_runs(study, first, runs)
-    return Arms(runs, first, twin, not_finite(study), study)
+    return Arms(runs, first, twin, diverged_arms(study), study)
 
 
 def require_runs(

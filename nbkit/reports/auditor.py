@@ -141,7 +141,7 @@ def findings_of(study: Study) -> Audit:
         findings += [
             run_finding
             for run_finding in run_findings(run)
-            if run_finding.code == "loss"
+            if run_finding.code == "divergence"
         ]
     return Audit(f"study {study.study_id}", findings)
 

@@ -14,7 +14,7 @@ from itertools import chain
 from nbkit.errors import StoreError
 from nbkit.plural import plural
 from nbkit.reports.bottlenecks import ArmBottlenecks
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.renderer import Report
 from nbkit.review.causes import DISTURBANCES, WORTH_A_WORD
 from nbkit.review.cpu_checks import NO_CPU_SHARE
@@ -183,7 +183,7 @@ def inconclusive_report(
     if not reasons:
         return report
     unfinished = "" if reasons[0].code == "missing" else progress_text(study)
-    return prepend_caveats(report, not_finite(study), reasons, unfinished)
+    return prepend_caveats(report, diverged_arms(study), reasons, unfinished)
 
 
 def _with_rate_caveats(report: Report, caveats: Sequence[Caveat]) -> Report:
@@ -291,7 +291,7 @@ def prepend_caveats(
         tables[0] = replace(tables[0], notes=[*warnings, *tables[0].notes])
     result = dict(report.result)
     if lost:
-        result["not_finite"] = {arm: at.to_dict() for arm, at in lost.items()}
+        result["diverged"] = {arm: at.to_dict() for arm, at in lost.items()}
     if reasons:
         result["caveats"] = [asdict(caveat) for caveat in reasons]
     return replace(

@@ -11,7 +11,7 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.stored_study import StoredStudy
 
 
-def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
+def diverged_arms(study: StoredStudy) -> dict[str, NonFinite]:
     """Return by arm the earliest NaN or Inf of its runs.
 
     Includes finished runs and runs that ``stop_on_nonfinite`` ended.
@@ -87,7 +87,7 @@ def baseline_lost(study: StoredStudy) -> BaselineLost | None:
     baseline = study.control[0] if study.control else next(arms)
     if study.runs_by_arm().get(baseline):
         return None
-    lost = not_finite(study).get(baseline)
+    lost = diverged_arms(study).get(baseline)
     if lost is None or baseline in {slot.arm for slot in study.missing}:
         return None
     return BaselineLost(

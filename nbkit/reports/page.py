@@ -12,7 +12,7 @@ from nbkit.launch.run import Run
 from nbkit.reports.arms import finished_arms
 from nbkit.reports.caveats import caveat_text
 from nbkit.reports.conditions import conditions, describe_images, where_and_when
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor
 from nbkit.store.nonfinite import NonFinite
@@ -41,7 +41,7 @@ class Evidence:
         facts = {**conditions(all_runs), "study_id": study.study_id}
         is_cpu = {run.summary.device_type for run in all_runs} == {"cpu"}
         plan, repeats = study.plan, study.repeats
-        return cls(study, runs, not_finite(study), facts, plan, repeats, is_cpu)
+        return cls(study, runs, diverged_arms(study), facts, plan, repeats, is_cpu)
 
     @property
     def control(self) -> str | None:
@@ -88,7 +88,7 @@ def page(
             "schema": 1,
             "quantity": quantity,
             "origin": "measured",
-            "functional_only": evidence.is_cpu,
+            "is_smoke_test": evidence.is_cpu,
             "conditions": dict(evidence.conditions),
             **numbers,
         },

@@ -1,1 +1,1 @@
-"""Running a record again, and comparing runs."""
+"""Reproduction and comparison of runs."""

@@ -92,7 +92,7 @@ def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
         names = ["A", "B"]
     of_a, of_b = ([run_facts(run) for run in arm] for arm in arms)
     comparison = compare_arms(of_a, of_b, *names)
-    caveat = run_caveat_text(dict(zip(names, arms, strict=True)), comparison.not_finite)
+    caveat = run_caveat_text(dict(zip(names, arms, strict=True)), comparison.diverged)
     return replace(comparison, caveat=caveat, ratio=None) if caveat else comparison
 
 
@@ -115,7 +115,7 @@ def _beside_row(runs: Sequence[StoredRun], row: PublishedRow) -> Comparison:
         row.publisher,
         None,
         different,
-        not_finite=lost,
+        diverged=lost,
         reference="" if lost else row_sentence(runs, row, alike=not different),
         caveat=run_caveat_text({name: runs}, lost),
     )

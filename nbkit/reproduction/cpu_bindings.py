@@ -1,4 +1,4 @@
-"""To which CPUs the ranks of a run were bound, in words."""
+"""CPU binding of the ranks of a run, in words."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _place(binding: dict[str, Any]) -> str:
     count = len(binding["cpus"])
     text = plural(count, "CPU")
     units = (("socket", "sockets"), ("NUMA node", "numa_nodes"))
-    word, name = units[binding["asked"] != "socket"]
+    word, name = units[binding["requested"] != "socket"]
     numbers = binding.get(name)
     if numbers:
         several = "s" * (len(numbers) > 1)
         text += f" of {word}{several} {' and '.join(map(str, numbers))}"
-    why_not = binding.get("why_not")
-    return f"{text}, {why_not}" if why_not else text
+    reason = binding.get("reason")
+    return f"{text}, {reason}" if reason else text
 
 
 def _ranks(ranks: list[int]) -> str:

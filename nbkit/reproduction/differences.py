@@ -1,4 +1,4 @@
-"""What two arms of runs differ in, beside the ratio of their throughput."""
+"""Recorded differences between two arms of runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Comparison:
     or was not recorded."""
     rates: str = ""
     """Images per second of both, each with its n; empty if one has none."""
-    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    diverged: Mapping[str, NonFinite] = field(default_factory=dict)
     """By arm, the first NaN or Inf of a run."""
     caveat: str = ""
     """Why the result is not reliable, such as other load; empty if it is."""
@@ -96,7 +96,7 @@ class Comparison:
         """The ratio and both rates in words, or why there is no ratio."""
         if self.caveat or self.reference:
             return self.caveat or self.reference
-        first = no_verdict_sentence(self.not_finite)
+        first = no_verdict_sentence(self.diverged)
         if self.ratio is not None:
             first = self.ratio.sentence
         if first:

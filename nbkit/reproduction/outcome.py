@@ -1,4 +1,4 @@
-"""What a run that was run again says about the original."""
+"""Outcome of a repeated run compared with the original."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Reproduction:
     """Losses of the new run that differs from the original first."""
 
     @cached_property
-    def not_finite(self) -> dict[str, NonFinite]:
+    def diverged(self) -> dict[str, NonFinite]:
         """The first NaN or Inf of the original and of the new runs."""
         now = earliest(run.nonfinite for run in self.runs)
         divergences = {"original": self.original.nonfinite, "reproduction": now}
@@ -101,8 +101,8 @@ class Reproduction:
         return str(self)
 
     def _speed(self) -> str:
-        if self.not_finite:
-            return f"{no_verdict_sentence(self.not_finite)} {self._rates()}".rstrip()
+        if self.diverged:
+            return f"{no_verdict_sentence(self.diverged)} {self._rates()}".rstrip()
         if self.ratio is not None:
             return f"{self.ratio.sentence} {self._rates()}".rstrip()
         return "No ratio: a run has no measured steps."

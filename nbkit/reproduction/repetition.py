@@ -1,4 +1,4 @@
-"""`reproduce`: run the record of a run again, and say how the outcome differs."""
+"""`reproduce`: repetition of a recorded run."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _run_once(plan: ReproductionPlan, shown: Progress) -> Run:
         plan.entry,
         permit=plan.permit,
         on_owner_exit="stop",
-        origins=plan.original.submission.get("origins", {}),
+        parameter_sources=plan.original.submission.get("parameter_sources", {}),
         tags={"reproduces": plan.original.run_id},
         cwd=plan.cwd,
     )
@@ -248,10 +248,10 @@ def _differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
             given = facts["environment"]["variables"]
             rest = {k: v for k, v in given.items() if not k.startswith("SLURM")}
             facts["environment"]["variables"] = rest
-    found = differences(
+    candidates = differences(
         [RunFacts(plan.original.run_id, None, then)], [RunFacts("now", None, now)]
     )
-    yield from _counted(found)
+    yield from _counted(candidates)
     yield from _differences_of_packages(_packages(plan.original.paths), packages)
     yield from _differences_of_code(plan)
 
@@ -269,10 +269,12 @@ def _all_differences(
 
 
 def _counted(candidates: Iterator[Difference]) -> Iterator[Difference]:
-    for it in candidates:
+    for difference in candidates:
         # Every package is compared apart.
-        if not (it.part == "environment" and it.name.startswith("packages.")):
-            yield it
+        if not (
+            difference.part == "environment" and difference.name.startswith("packages.")
+        ):
+            yield difference
 
 
 def _packages(paths: RunPaths) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""What a run's files say about it: findings, bottlenecks, bounds, energy."""
+"""Findings, bottlenecks, bounds and energy of a run, from its files."""

@@ -1,4 +1,4 @@
-"""How each cause is found: arithmetic on what a run's files say, nothing else.
+"""Checks for the bottlenecks of a run, from its files.
 
 A cause is named from a tenth of the measured time on. Where the time of a part is
 known, leaving it out wins at most ``1 / (1 - share)``; that is an upper end, since

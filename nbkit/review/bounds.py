@@ -1,4 +1,4 @@
-"""What a GPU allows at most: ResNet-50 training against bandwidth and arithmetic.
+"""Upper bounds of ResNet-50 training from memory bandwidth and arithmetic.
 
 The model is a list of kernels, each with the floating-point operations it needs and
 the bytes it has to move through the GPU's memory. A kernel takes at least

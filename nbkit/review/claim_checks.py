@@ -1,4 +1,4 @@
-"""Checks of what reports say about their numbers, and of what they leave open.
+"""Checks of published claims and unstated conditions.
 
 ``claims.json`` holds what was printed, with what it was made from and where it stands.
 A check knows a kind of claim and no publication: a claim that is right passes.
@@ -36,7 +36,7 @@ class PublishedClaim:
     """Field values that identify its rows (`PublishedRow`)."""
     check: str
     """Name of the check for this kind of claim."""
-    said: str
+    statement: str
     """The claim, in a few words."""
     values: Mapping[str, Any]
     """What the check needs."""
@@ -71,7 +71,7 @@ def claim_findings(claim: PublishedClaim) -> Iterator[Finding]:
     """Yield the findings on a claim; empty if it is plausible."""
     for code, evidence in CHECKS[claim.check](claim.values):
         yield Finding(
-            code, f"{claim.source}: {claim.name}", claim.said, evidence, claim.url
+            code, f"{claim.source}: {claim.name}", claim.statement, evidence, claim.url
         )
 
 
@@ -149,7 +149,7 @@ def _work(values: Values) -> Iterator[ClaimOutcome]:
         epochs = images / values["images_per_epoch"]
         if epochs > values["epochs"]:
             yield (
-                "work",
+                "excess-images",
                 f"{point['label']}: {point['images_per_second']:,g} images/s for "
                 f"{minutes(point['seconds'])} are {epochs:.1f} epochs of "
                 f"{values['epochs']}",
@@ -159,8 +159,10 @@ def _work(values: Values) -> Iterator[ClaimOutcome]:
 def _rank(values: Values) -> Iterator[ClaimOutcome]:
     """Find the pair of the same work whose rates and times disagree most."""
     worst: tuple[float, str] | None = None
-    for one, other in combinations(values["points"], 2):
-        slow, fast = sorted((one, other), key=lambda point: point["images_per_second"])
+    for point, other in combinations(values["points"], 2):
+        slow, fast = sorted(
+            (point, other), key=lambda point: point["images_per_second"]
+        )
         faster = fast["images_per_second"] / slow["images_per_second"]
         longer = fast["seconds"] / slow["seconds"]
         if faster > 1 and longer > 1 and (worst is None or faster * longer > worst[0]):
@@ -172,7 +174,7 @@ def _rank(values: Values) -> Iterator[ClaimOutcome]:
                 f"{minutes(slow['seconds'])}",
             )
     if worst is not None:
-        yield "rank", worst[1]
+        yield "rank-inversion", worst[1]
 
 
 def _cache(values: Values) -> Iterator[ClaimOutcome]:
@@ -289,7 +291,7 @@ def _count(values: Values) -> Iterator[ClaimOutcome]:
     """Check a stated number of things against the list of their results."""
     if values["stated"] != values["listed"]:
         yield (
-            "count",
+            "result-count",
             f"{values['stated']} {values['of']} are described, but {values['listed']} "
             "results are listed",
         )
@@ -298,15 +300,15 @@ def _count(values: Values) -> Iterator[ClaimOutcome]:
 CHECKS: dict[str, Callable[[Values], Iterator[ClaimOutcome]]] = {
     "mean": _mean,
     "ratio": _ratio,
-    "work": _work,
-    "rank": _rank,
+    "excess-images": _work,
+    "rank-inversion": _rank,
     "cache": _cache,
     "demand": _demand,
     "environment": _environment,
     "quoted": _quoted,
     "rounding": _rounding,
     "command": _command,
-    "count": _count,
+    "result-count": _count,
 }
 
 

@@ -1,4 +1,4 @@
-"""Causes that CPUs tell: too few for what the run wants, and others on them."""
+"""Bottlenecks of CPUs: too few, or other processes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
     if len(known) < len(jobs) or not all(job.all_ranks and job.ranks for job in jobs):
         return
     # A job that measures before or after the others sees what they prepare or save.
-    _, first = min(known, key=lambda one: one[0])
+    _, first = min(known, key=lambda pair: pair[0])
     siblings = [job for job in jobs if job is not first]
     ranks = [rank for job in (first, *siblings) for rank in job.ranks]
     if any(rank.cpu_seconds is None for rank in ranks):

@@ -1,4 +1,4 @@
-"""`diagnose`: what bounds a run, from its folder alone.
+"""`diagnose`: bottleneck of a run, from its folder alone.
 
 It works on running, failed and imported runs as far as their files say, and says what
 they do not.

@@ -1,4 +1,4 @@
-"""What a diagnosis looks at: the times of a run's ranks, and what stood around them.
+"""Facts for a diagnosis: times of a run's ranks, and its surroundings.
 
 The ranks' own times are known once they have left the loop. Of a run that continues, or
 that has failed, there are the steps of rank 0 only, and `Facts.all_ranks` says so.

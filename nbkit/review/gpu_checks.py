@@ -1,4 +1,4 @@
-"""Causes that GPUs tell: others on them, clocks, layout, what their memory allows."""
+"""Bottlenecks of GPUs: other processes, clocks, layout, memory bandwidth."""
 
 from __future__ import annotations
 

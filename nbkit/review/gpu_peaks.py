@@ -1,4 +1,4 @@
-"""Peak rates of GPUs, each with the data sheet that prints them.
+"""Peak rates of GPUs, with their data sheets.
 
 Dense rates: data sheets of Ampere and later print tensor-core rates with 2:4
 sparsity, which is twice what a dense matrix product can reach; the table, in GB/s and

@@ -1,4 +1,4 @@
-"""How long a training took to reach a target accuracy, from its run folder alone.
+"""Time and epochs of a training to a target accuracy, from its run folder.
 
 The clock starts where the first step asks for its first image and stops at the end of
 the evaluation that reached the target, as between MLPerf's ``run_start`` and

@@ -1,4 +1,4 @@
-"""Checks of published rates: each row alone, each series, and rows against each other.
+"""Checks of published rates, by row and by series.
 
 No check knows a publisher: what is found in one table would be found in any other.
 """
@@ -74,8 +74,8 @@ def bound_finding(
     if precision == "fp32":
         return None
     kinds: tuple[tuple[str, Fusion], ...] = (
-        ("above-bound", "minimal"),
-        ("near-bound", "fused"),
+        ("impossible-throughput", "minimal"),
+        ("implausible-throughput", "fused"),
     )
     for code, fusion in kinds:
         bound = resnet50_bound(gpu_name, precision, fusion)

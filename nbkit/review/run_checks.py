@@ -1,4 +1,4 @@
-"""Checks of runs in the store, each alone and the arms of a comparison together.
+"""Checks of stored runs and of compared arms.
 
 Whatever a run's files say is judged as they say it, so that an imported run is judged
 like one of this machine.
@@ -164,7 +164,7 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
     if facts.config.task == "load":
         return
     if facts.summary.nonfinite is not None:
-        yield "loss", str(facts.summary.nonfinite)
+        yield "divergence", str(facts.summary.nonfinite)
     expected = facts.worker.get("global_batch_size")
     counted = {line["images"] for line in facts.steps}
     if expected and counted and counted != {expected}:
@@ -215,7 +215,7 @@ def _time(facts: _Facts) -> Iterator[Outcome]:
         if line.get("attempt", 0) == newest
     )
     if newest == facts.record.get("attempt") and summed > lasted + _CLOCK_SECONDS:
-        yield "time", f"steps add up to {summed:,.1f} s in a run of {lasted:,.1f} s"
+        yield "step-sum", f"steps add up to {summed:,.1f} s in a run of {lasted:,.1f} s"
 
 
 def _gpus(facts: _Facts) -> Iterator[Outcome]:
@@ -236,19 +236,22 @@ def _gpus(facts: _Facts) -> Iterator[Outcome]:
     ]
     if slowed and seconds and max(slowed) / seconds > _SLOWED_SHARE:
         share = max(slowed) / seconds
-        yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share * 100:.0f}%)"
+        yield (
+            "reduced-clocks",
+            f"{max(slowed):,.0f} of {seconds:,.0f} s ({share * 100:.0f}%)",
+        )
 
 
 def _binding(facts: _Facts) -> Iterator[Outcome]:
     bindings = facts.worker.get("bindings") or []
-    unbound = [b for b in bindings if b["asked"] != "none" and b.get("why_not")]
+    unbound = [b for b in bindings if b["requested"] != "none" and b.get("reason")]
     if unbound:
         first = unbound[0]
         yield (
             "unbound",
-            f"cpu_binding={first['asked']}, {len(unbound)} of "
+            f"cpu_binding={first['requested']}, {len(unbound)} of "
             f"{plural(len(bindings), 'rank')}; rank {first['rank']}: "
-            f"{first['why_not']}",
+            f"{first['reason']}",
         )
 
 
@@ -337,7 +340,9 @@ def _confounded(arms: FactsByArm) -> Iterator[Outcome]:
         # Of two that follow each other the one that is listed first is named first.
         is_first = not mutual or _SETTINGS.index(cause) < _SETTINGS.index(effect)
         if follows and is_first:
-            texts = [f"{one} with {other}" for one, other in sorted(pairs, key=str)]
+            texts = [
+                f"{setting} with {other}" for setting, other in sorted(pairs, key=str)
+            ]
             yield "confounded", f"{cause} and {effect}: {', '.join(texts)}"
 
 

@@ -1,4 +1,4 @@
-"""What was sampled over a run's measured steps: CPUs, GPUs, and who else was there.
+"""CPU and GPU samples over a run's measured steps.
 
 Only samples inside a measured step count: what a machine does while a run starts,
 evaluates, or writes a checkpoint bounds none of them.
@@ -45,7 +45,7 @@ class GpuLoad:
     sm_clock_mhz: list[int] = field(default_factory=list)
     slowed: dict[str, int] = field(default_factory=dict)
     """Number of readings with each throttle reason."""
-    told: int = 0
+    known_readings: int = 0
     """Number of readings with known throttle reasons."""
 
     @property
@@ -71,12 +71,20 @@ class GpuLoad:
     def slowed_share(self) -> float | None:
         """Share of the time throttled by temperature or hardware."""
         others = [n for reason, n in self.slowed.items() if reason != _POWER_CAP]
-        return max(others, default=0) / self.told if self.told else None
+        return (
+            max(others, default=0) / self.known_readings
+            if self.known_readings
+            else None
+        )
 
     @property
     def capped_share(self) -> float | None:
         """Share of the time throttled by the power limit."""
-        return self.slowed.get(_POWER_CAP, 0) / self.told if self.told else None
+        return (
+            self.slowed.get(_POWER_CAP, 0) / self.known_readings
+            if self.known_readings
+            else None
+        )
 
     @property
     def slowing_reasons(self) -> list[str]:
@@ -199,11 +207,13 @@ class _Reading:
         gpus = row.get("gpus") or ()
         for gpu in gpus:
             self._take_gpu(gpu)
-        told = [gpu["processes"] for gpu in gpus if gpu.get("processes") is not None]
-        if told:
+        known_processes = [
+            gpu["processes"] for gpu in gpus if gpu.get("processes") is not None
+        ]
+        if known_processes:
             there = {
                 (host_name, process.get("mig_uuid"), process["pid"])
-                for processes in told
+                for processes in known_processes
                 for process in processes
                 if process["pid"] is not None
             }
@@ -220,7 +230,7 @@ class _Reading:
         if gpu.get("sm_clock_mhz") is not None:
             load.sm_clock_mhz.append(gpu["sm_clock_mhz"])
         if gpu.get("clock_event_reasons") is not None:
-            load.told += 1
+            load.known_readings += 1
             for reason in SLOWDOWN_REASONS.intersection(gpu["clock_event_reasons"]):
                 load.slowed[reason] = load.slowed.get(reason, 0) + 1
 

@@ -1,4 +1,4 @@
-"""Filter diverged arms out of a comparison."""
+"""Arms without divergence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NOTHING_COMPARED = "No comparison: the baseline diverged."
 
 def usable_arms(
     arms: Iterable[str],
-    not_finite: Mapping[str, NonFinite],
+    diverged: Mapping[str, NonFinite],
     compared_with: Collection[str | None] = (),
 ) -> list[str]:
     """Return the arms that may get a verdict or projection, or be the fastest."""
-    if any(arm in not_finite for arm in compared_with):
+    if any(arm in diverged for arm in compared_with):
         return []
-    return [arm for arm in arms if arm not in not_finite]
+    return [arm for arm in arms if arm not in diverged]
 
 
 def earliest(divergences: Iterable[NonFinite | None]) -> NonFinite | None:
@@ -27,8 +27,8 @@ def earliest(divergences: Iterable[NonFinite | None]) -> NonFinite | None:
     return min(seen, key=lambda divergence: divergence.step, default=None)
 
 
-def no_verdict_sentence(not_finite: Mapping[str, object]) -> str:
+def no_verdict_sentence(diverged: Mapping[str, object]) -> str:
     """Return the first sentence of an answer; empty if all arms were finite."""
-    if not not_finite:
+    if not diverged:
         return ""
-    return f"Diverged: {', '.join(f'{arm} ({at})' for arm, at in not_finite.items())}."
+    return f"Diverged: {', '.join(f'{arm} ({at})' for arm, at in diverged.items())}."

@@ -1,4 +1,4 @@
-"""Time limit of a study: which of its starts fit into it, and which do not.
+"""Time limit of a study and the starts that fit.
 
 Starts are chosen by what they add to the answer: a first start of the question's own
 pair, then the five runs of its verdict, then those of one arm after the other in the
@@ -120,11 +120,13 @@ class Budget:
                 left -= seconds
             chosen.append(start)
         first = _PAIR if len(chosen) == len(starts) else _TWIN
-        self._ahead = [one for one in chosen if self._rank(one)[0] <= first]
-        rest = [one for one in starts if one in chosen and one not in self._ahead]
+        self._ahead = [start for start in chosen if self._rank(start)[0] <= first]
+        rest = [
+            start for start in starts if start in chosen and start not in self._ahead
+        ]
         return [
             *self._ahead,
-            *sorted(rest, key=lambda one: self._rank(one)[0] > _VERDICT),
+            *sorted(rest, key=lambda start: self._rank(start)[0] > _VERDICT),
         ]
 
     def _up_to_a_verdict(self, starts: Sequence[Start], left: float) -> set[str]:
@@ -134,7 +136,9 @@ class Budget:
         last arms of the plan, and never the pair.
         """
         joint = set(self._first) if self._is_pair_reserved else set[str]()
-        others = sorted({one[0].arm for one in starts}, key=self._places.__getitem__)
+        others = sorted(
+            {start[0].arm for start in starts}, key=self._places.__getitem__
+        )
         for arms in (self._first, *({arm} for arm in others)):
             needed = [
                 start[0].arm
@@ -236,7 +240,9 @@ def not_measured(study: StoredStudy) -> str:
         for start in grouped(missing, study.concurrent)
     )
     parts, planned = [], list(study.arms)
-    for arms, count in sorted(counts.items(), key=lambda one: planned.index(one[0][0])):
+    for arms, count in sorted(
+        counts.items(), key=lambda entry: planned.index(entry[0][0])
+    ):
         seconds = times.total([arms[0]] * count)
         more = f", about {duration_in_words(seconds)} more" if seconds else ""
         parts.append(f"{' + '.join(arms)} ({plural(count, 'start')}{more})")

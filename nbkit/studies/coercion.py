@@ -1,4 +1,4 @@
-"""From the values that papermill's command line can say to the annotated type."""
+"""Conversion of command-line values to annotated types."""
 
 from __future__ import annotations
 

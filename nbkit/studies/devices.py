@@ -1,4 +1,4 @@
-"""What one node computes on: GPUs, or CPU processes instead of them."""
+"""Devices of one node: GPUs, or CPU processes instead."""
 
 from __future__ import annotations
 
@@ -71,9 +71,11 @@ def described_gpus(device: str) -> list[dict[str, Any]]:
 
 
 def formats_of(
-    gpus: Sequence[Mapping[str, Any]], wanted: Sequence[str], asked: object
-) -> tuple[list[str], list[str]]:
-    """Return the number formats that all GPUs support, and a note on skipped ones.
+    gpus: Sequence[Mapping[str, Any]], wanted: Sequence[str], requested: object
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the number formats that all GPUs support, and facts of an older GPU.
+
+    The facts are those that `unsupported_note` takes; empty if no format is skipped.
 
     Raises
     ------
@@ -84,16 +86,26 @@ def formats_of(
     for gpu in gpus if newer else ():
         capability = gpu.get("compute_capability")
         if capability is not None and float(capability) < _NEWER_CAPABILITY:
-            why = (
-                f"{gpu['name']} has compute capability {capability}, below "
-                f"{_NEWER_CAPABILITY}"
-            )
-            if asked is not None:
-                message = f"{','.join(newer)}: {why}. Use fp32 and fp16."
+            old = {"gpu_name": gpu["name"], "compute_capability": capability}
+            if requested is not None:
+                message = f"{','.join(newer)}: {_too_old(old)}. Use fp32 and fp16."
                 raise ConfigError(message)
             rest = [name for name in wanted if name not in _NEWER]
-            return rest, [f"TF32 and BF16 are skipped: {why}."]
-    return [*wanted], []
+            return rest, {"older_gpu": old}
+    return [*wanted], {}
+
+
+def unsupported_note(facts: Mapping[str, Any]) -> list[str]:
+    """Return a note on formats that a GPU lacks, if `formats_of` skipped any."""
+    old = facts.get("older_gpu")
+    return [f"TF32 and BF16 are skipped: {_too_old(old)}."] if old else []
+
+
+def _too_old(gpu: Mapping[str, Any]) -> str:
+    return (
+        f"{gpu['gpu_name']} has compute capability {gpu['compute_capability']}, below "
+        f"{_NEWER_CAPABILITY}"
+    )
 
 
 def sweep_sizes(largest: int) -> list[int]:

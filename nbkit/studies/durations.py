@@ -1,4 +1,4 @@
-"""How long process starts of a study take, by runs that have ended."""
+"""Durations of process starts, from earlier runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Becoming the one process that executes a study.
+"""Lock of the one process that executes a study.
 
 A lock in the study's folder decides, and ends with its process. Where there are no
 locks, or no common ones of all hosts, what the study's file says is known.

@@ -1,4 +1,4 @@
-"""Starts of a study with a metric that need not come: their arm fails, or is worse."""
+"""Arms of a study with a metric that are not started again."""
 
 from __future__ import annotations
 

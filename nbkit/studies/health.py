@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of the notebooks and what executes them."""
+"""Checks of `nbkit doctor` on notebooks and papermill."""
 
 from __future__ import annotations
 

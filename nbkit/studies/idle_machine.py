@@ -1,4 +1,4 @@
-"""Waiting until no other process computes on this machine."""
+"""Waits for an idle machine."""
 
 from __future__ import annotations
 
@@ -91,13 +91,15 @@ def wait_until_idle(
             say(f"Waiting for an idle machine, {limit}: {_in_words(busy)}.")
 
 
-def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> str:
+def wait_before(
+    configs: Iterable[ExperimentConfig], patience_seconds: float
+) -> Wait | None:
     """Wait for an idle machine, if requested, before measurements of a plan."""
     if not patience_seconds:
-        return ""
-    sentence = str(wait_for([*configs], patience_seconds, print_line))
-    print_line(sentence)
-    return sentence
+        return None
+    wait = wait_for([*configs], patience_seconds, print_line)
+    print_line(str(wait))
+    return wait
 
 
 def _in_words(busy: Busy) -> str:

@@ -1,4 +1,4 @@
-"""What a study calls of the packages above it, by the name of its kind.
+"""Reports, notes and preparation of a study, by the name of its kind.
 
 Reports import studies: a study can only reach them by name when it has run. A kind is
 an entry point of an installed package, and never what an imported file asks for.
@@ -36,6 +36,13 @@ def report_of_its_kind(study: StoredStudy) -> Any:
     if study.metric is not None:
         return importlib.import_module("nbkit.questions.metric_report").report(study)
     return importlib.import_module("nbkit.questions.any_arms").report(study)
+
+
+def plan_notes(study: StoredStudy) -> list[str]:
+    """Return the notes of a study's plan, made of its stored values."""
+    if study.kind in registry.names("questions"):
+        return registry.resolve("questions", study.kind).describe(study)
+    return importlib.import_module("nbkit.questions.trial").describe(study.plan)
 
 
 def headline_so_far(study: StoredStudy) -> str:

@@ -130,25 +130,28 @@ class Metric:
         if self.name in logged:  # code may log a name such as "best:loss"
             form, step, name = None, None, self.name
         elif "returned" in (form, self.name):
-            form, logs = "returned", [it for it in lines if it["kind"] == "returned"]
+            form, logs = (
+                "returned",
+                [line for line in lines if line["kind"] == "returned"],
+            )
         of_name = [line for line in logs if name in line["values"]]
         values = [
             line["values"][name]
             for line in of_name
             if step in (None, str(line["step"]))
         ]
-        found = self._one_of(values, form) if values else None
+        value = self._one_of(values, form) if values else None
         # A line that it prints at the end is newer than those of its steps.
         if form is None and of_name and of_name[-1].get("printed"):
             newest = _printed(printed, name)
-            found = found if newest is None else newest
-        if found is None:
-            found = getattr(run.summary, self.name, None)
-        if found is None and self.name == SECONDS:
-            found = run_seconds(run.record)
-        if found is None:
-            found = _printed(printed, self.name)
-        if not isinstance(found, int | float) or isinstance(found, bool):
+            value = value if newest is None else newest
+        if value is None:
+            value = getattr(run.summary, self.name, None)
+        if value is None and self.name == SECONDS:
+            value = run_seconds(run.record)
+        if value is None:
+            value = _printed(printed, self.name)
+        if not isinstance(value, int | float) or isinstance(value, bool):
             remedy = f"Call nbkit.log({{{name!r}: ...}})"
             if form is None:
                 remedy += f", or print '{name}: 0.5'"
@@ -162,17 +165,17 @@ class Metric:
                 f"{', '.join(sorted(printed)) or 'nothing'}. {remedy}."
             )
             raise NotEnoughDataError(message)
-        if not math.isfinite(found):
+        if not math.isfinite(value):
             message = f"metric {self.name!r} of run {run.run_id} is not finite."
             raise DivergedError(message)
-        if found <= 0:
+        if value <= 0:
             message = (
-                f"metric {self.name!r} of run {run.run_id} is {found:g}, but must be "
+                f"metric {self.name!r} of run {run.run_id} is {value:g}, but must be "
                 "above 0. Log a positive metric, such as a loss, an error "
                 "rate or a time."
             )
             raise NotEnoughDataError(message)
-        return float(found)
+        return float(value)
 
     def _one_of(self, values: Sequence[float | None], form: str | None) -> float:
         """Return one of values that were recorded; NaN for what is not finite."""
@@ -187,7 +190,7 @@ class Metric:
 
 def _printed(values: Mapping[str, float | None], name: str) -> float | None:
     """Return the value of the name, else that of ``final loss`` for ``loss``."""
-    names = [it for it in values if it == name or it.endswith(f" {name}")]
+    names = [key for key in values if key == name or key.endswith(f" {name}")]
     if not names:
         return None
     value = values[name if name in values else names[-1]]

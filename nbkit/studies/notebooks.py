@@ -1,4 +1,4 @@
-"""Where the canonical notebooks are: in the wheel, or in the checkout beside nbkit."""
+"""Paths of the canonical notebooks, in the wheel or in the checkout."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def notebook(name: str) -> Path:
     >>> nbkit.notebook("scaling").name  # doctest: +SKIP
     'scaling.ipynb'
     """
-    found = notebooks()
-    if name in found:
-        return found[name]
+    paths = notebooks()
+    if name in paths:
+        return paths[name]
     message = (
-        f"notebook={name!r} is unknown. Use one of {', '.join(found)}."
-        f"{suggest(name, list(found))}"
+        f"notebook={name!r} is unknown. Use one of {', '.join(paths)}."
+        f"{suggest(name, list(paths))}"
     )
     raise ConfigError(message)
 

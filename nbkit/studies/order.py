@@ -1,4 +1,4 @@
-"""In which order the process starts of a study come."""
+"""Order of the process starts of a study."""
 
 from __future__ import annotations
 

@@ -46,19 +46,19 @@ class Parameters(Mapping[str, Any]):
     ----------
     values
         Value by name, in the order of the notebook.
-    origins
+    sources
         ``papermill``, ``notebook`` (edited there) or ``default``, by name.
     """
 
-    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         self._values = dict(values)
-        self.origins = dict(origins)
+        self.sources = dict(sources)
         """Where each value came from."""
 
     @property
     def chosen(self) -> dict[str, Any]:
         """Values set by the user, by name."""
-        return {n: v for n, v in self._values.items() if self.origins[n] != "default"}
+        return {n: v for n, v in self._values.items() if self.sources[n] != "default"}
 
     def filled(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """Return all values; None is replaced by the value in ``defaults``."""
@@ -91,7 +91,7 @@ class Parameters(Mapping[str, Any]):
         width = max(map(len, self._values), default=0)
         return "\n".join(
             f"{name:{width}} = {value!r}"
-            + ("" if self.origins[name] == "default" else f"  ({self.origins[name]})")
+            + ("" if self.sources[name] == "default" else f"  ({self.sources[name]})")
             for name, value in self._values.items()
         )
 
@@ -144,7 +144,7 @@ def check_parameters(
         if name not in declared
     ]
     values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name, (kind, default) in declared.items():
         try:
             values[name] = coerce(name, namespace.get(name, default), kind)
@@ -152,12 +152,12 @@ def check_parameters(
             errors.append(str(error))
             continue
         changed = values[name] != coerce(name, default, kind)
-        origins[name] = "notebook" if changed else "default"
+        sources[name] = "notebook" if changed else "default"
         if name in injected:
-            origins[name] = "papermill"
+            sources[name] = "papermill"
     if errors:
         raise ParameterError("\n".join(errors))
-    return Parameters(values, origins)
+    return Parameters(values, sources)
 
 
 def _injected_names(cells: Sequence[str]) -> list[str]:
@@ -248,16 +248,21 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
             (statement, _declaration(statement))
             for statement in _statements(cells[position])
         ]
-        declared = [it for _, it in declarations if not isinstance(it, str)]
+        declared = [
+            declaration
+            for _, declaration in declarations
+            if not isinstance(declaration, str)
+        ]
         names = {name for name, *_ in declared}
         if declared and len(declared) == len(declarations) and not names & mixed_names:
             return position, {name: (kind, value) for name, kind, value in declared}
         if declared and not mixed:
             mixed_names = names
             mixed = [
-                f"{_first_line(cells[position], one)} (line {one.lineno}) {it}"
-                for one, it in declarations
-                if isinstance(it, str)
+                f"{_first_line(cells[position], statement)} (line {statement.lineno}) "
+                f"{problem}"
+                for statement, problem in declarations
+                if isinstance(problem, str)
             ]
     if mixed:
         heading = (

@@ -1,4 +1,4 @@
-"""Starts of a study side by side, each on devices of its own."""
+"""Concurrent starts of a study, each on separate devices."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def free_places(configs: Collection[ExperimentConfig], most: int | None) -> list
         return [()] * (most or 1)  # its own queue chooses the devices
     requests = [request_devices(config) for config in configs]
     shared = any(request.oversubscribe for request in requests)
-    if shared or len({(one.kind, one.candidates) for one in requests}) != 1:
+    if shared or len({(request.kind, request.candidates) for request in requests}) != 1:
         return [()] * (most or 1)
     kind, count = requests[0].kind, max(request.count for request in requests)
     names = [name for name, _ in requests[0].candidates]

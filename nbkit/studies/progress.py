@@ -1,4 +1,4 @@
-"""Progress of a study, for a person who watches and for the notebook that is saved.
+"""Progress of a study, in a terminal and in a notebook.
 
 In a notebook one line is overwritten in place while a run continues, and every run that
 ended leaves a line of plain text. Each overwrite is a message to papermill, which

@@ -1,4 +1,4 @@
-"""A study and its runs as they were at one moment: each file is read once.
+"""Snapshot of a study and its runs: each file is read once.
 
 All parts of a report then agree on that moment, and a report on a slow file system does
 not open the record of a run fifty times.

@@ -1,4 +1,4 @@
-"""Process starts of a study: which start together, and how they end together."""
+"""Process starts of a study, their groups and their end."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def check_concurrent(
 
 def refuse_same(programs: Mapping[str, Program]) -> None:
     """Check that no two arms are the same program, whose difference is noise."""
-    for (first, one), (second, other) in combinations(programs.items(), 2):
-        if one == other:
+    for (first, program), (second, other) in combinations(programs.items(), 2):
+        if program == other:
             message = (
                 f"arms {first!r} and {second!r} are the same program with the same "
                 f"arguments. Change one, or measure noise with control={first!r}."

@@ -66,6 +66,11 @@ class StoredStudy:
         return self._content.get("plan") or {}
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the notebook that planned it; may be empty."""
+        return self._content.get("parameters") or {}
+
+    @property
     def command(self) -> str | None:
         """Command that measures the study; None without one, or of another user.
 

@@ -1,4 +1,4 @@
-"""Executing a study: several configurations, each run several times, in balanced order.
+"""Execution of a study: several configurations, each run several times, interleaved.
 
 One process executes a study, and is the one that writes its file.
 """
@@ -244,7 +244,7 @@ class Study(StoredStudy):
             "repeats": repeats,
             "minutes": limit,
             "order": [[slot.arm, slot.repeat] for slot in order],
-            "origins": parameters.origins if parameters else {},
+            "parameter_sources": parameters.sources if parameters else {},
             "executor": None,
             "not_measured": [],
             "runs": [],
@@ -552,7 +552,8 @@ class Study(StoredStudy):
                 cwd=cwd,
                 permit=permit,
                 on_owner_exit="stop",
-                origins=dict.fromkeys(fields, "given") | content["origins"],
+                parameter_sources=dict.fromkeys(fields, "given")
+                | content["parameter_sources"],
                 tags=tags,
             )
 

@@ -32,7 +32,7 @@ from nbkit.telemetry.visible_devices import visible_devices
 class CpuBinding:
     """CPUs to which a rank is bound, or why it is not."""
 
-    asked: str
+    requested: str
     """``cpu_binding`` of the run's configuration."""
     cpus: tuple[int, ...]
     numa_nodes: tuple[int, ...] | None
@@ -41,7 +41,7 @@ class CpuBinding:
     """Sockets of these CPUs; None if unknown."""
     shared_by: int
     """Number of ranks of this host that share these CPUs."""
-    why_not: str | None = None
+    reason: str | None = None
     """Why the rank is not bound as requested, or only to the CPUs that it had before;
     None if it is bound."""
 
@@ -99,7 +99,7 @@ def gpu_nodes(
 
 
 def choose(
-    asked: str,
+    requested: str,
     cpus: Sequence[Cpu],
     local_rank: int,
     local_world_size: int,
@@ -107,66 +107,66 @@ def choose(
 ) -> CpuBinding:
     """Return the CPUs of one rank of a host; every rank computes the same result."""
     usable = [cpu for cpu in cpus if cpu.is_usable]
-    if asked == "none":
-        return _binding(asked, usable, local_world_size, None)
+    if requested == "none":
+        return _binding(requested, usable, local_world_size, None)
     placed = [
-        _place(asked, cpus, number, local_world_size, gpus)
+        _place(requested, cpus, number, local_world_size, gpus)
         for number in range(local_world_size)
     ]
-    if asked == "cores":
+    if requested == "cores":
         return _own_cores(usable, local_rank, placed, on_gpus=gpus is not None)
-    own, why_not = placed[local_rank]
+    own, reason = placed[local_rank]
     if own is None:
-        return _binding(asked, usable, local_world_size, why_not)
-    chosen = [cpu for cpu in usable if _unit(asked, cpu) == own]
-    if len({_unit(asked, cpu) for cpu in cpus}) == 1:
-        why_not = f"this host has one {_WORDS[asked]}"
+        return _binding(requested, usable, local_world_size, reason)
+    chosen = [cpu for cpu in usable if _unit(requested, cpu) == own]
+    if len({_unit(requested, cpu) for cpu in cpus}) == 1:
+        reason = f"this host has one {_WORDS[requested]}"
     elif len(chosen) == len(usable):
-        why_not = f"all usable CPUs are on {_WORDS[asked]} {own}"
+        reason = f"all usable CPUs are on {_WORDS[requested]} {own}"
     sharing = sum(place == own for place, _ in placed)
-    return _binding(asked, chosen, sharing, why_not)
+    return _binding(requested, chosen, sharing, reason)
 
 
 _WORDS = {"numa": "NUMA node", "cores": "NUMA node", "socket": "socket"}
 
 
-def _unit(asked: str, cpu: Cpu) -> int | None:
-    return cpu.socket if asked == "socket" else cpu.numa_node
+def _unit(requested: str, cpu: Cpu) -> int | None:
+    return cpu.socket if requested == "socket" else cpu.numa_node
 
 
 def _place(
-    asked: str,
+    requested: str,
     cpus: Sequence[Cpu],
     local_rank: int,
     local_world_size: int,
     gpus: GpuNodes | None,
 ) -> tuple[int | None, str | None]:
     """Return the NUMA node or socket of a rank, or None and why there is none."""
-    word = _WORDS[asked]
+    word = _WORDS[requested]
     usable = [cpu for cpu in cpus if cpu.is_usable]
-    everywhere = {_unit(asked, cpu) for cpu in cpus}
+    everywhere = {_unit(requested, cpu) for cpu in cpus}
     if everywhere == {None}:
         return None, f"the kernel reports no {word}s"
     if gpus is None:
         first = local_rank * len(usable) // local_world_size
         after = (local_rank + 1) * len(usable) // local_world_size
         part = usable[first : max(after, first + 1)]
-        own, _ = Counter(_unit(asked, cpu) for cpu in part).most_common(1)[0]
-        why_not = f"the kernel reports no {word} of CPU {part[0].number}"
-        return own, why_not if own is None else None
+        own, _ = Counter(_unit(requested, cpu) for cpu in part).most_common(1)[0]
+        reason = f"the kernel reports no {word} of CPU {part[0].number}"
+        return own, reason if own is None else None
     node = gpus.of(local_rank)
     if len(everywhere) == 1:
         # The kernel often does not say where a GPU is if there is one place only.
         return everywhere.pop(), None
     if node is None:
         return None, gpus.why_unknown
-    of_node = [_unit(asked, cpu) for cpu in cpus if cpu.numa_node == node]
+    of_node = [_unit(requested, cpu) for cpu in cpus if cpu.numa_node == node]
     if not of_node:
         return None, f"NUMA node {node} of its GPU has no CPU"
     own = of_node[0]
     if own is None:
         return None, f"the kernel reports no {word} of NUMA node {node}"
-    if not any(_unit(asked, cpu) == own for cpu in usable):
+    if not any(_unit(requested, cpu) == own for cpu in usable):
         return None, f"{word} {own} of its GPU has no usable CPU"
     return own, None
 
@@ -185,7 +185,7 @@ def _own_cores(
         for place in places
     }
     count = min(len(cores) // places.count(place) for place, cores in near.items())
-    why_not = None
+    reason = None
     if on_gpus and len({cpu.numa_node for cpu in usable}) > 1:
         unknown = [why for place, why in placed if place is None]
         if not unknown and count > 0:
@@ -193,7 +193,7 @@ def _own_cores(
             number = places[:local_rank].count(own)
             return _binding("cores", _part(near[own], number, count), 1, None)
         why = unknown[0] if unknown else "a NUMA node has more ranks than cores"
-        why_not = f"separate cores, but not near its GPU: {why}"
+        reason = f"separate cores, but not near its GPU: {why}"
     cores, ranks, sharing = _by_core(usable), len(placed), 1
     if len(cores) >= ranks:
         chosen = _part(cores, local_rank, len(cores) // ranks)
@@ -203,8 +203,8 @@ def _own_cores(
         chosen = usable[first : first + count]
         sharing = sum(rank * count % len(usable) == first for rank in range(ranks))
         fewer = "fewer cores than ranks, so ranks share cores (hardware threads)"
-        why_not = why_not or fewer
-    return _binding("cores", chosen, sharing, why_not)
+        reason = reason or fewer
+    return _binding("cores", chosen, sharing, reason)
 
 
 def _part(cores: Sequence[Sequence[Cpu]], number: int, count: int) -> list[Cpu]:
@@ -219,15 +219,15 @@ def _by_core(cpus: Sequence[Cpu]) -> list[list[Cpu]]:
 
 
 def _binding(
-    asked: str, cpus: Sequence[Cpu], shared_by: int, why_not: str | None
+    requested: str, cpus: Sequence[Cpu], shared_by: int, reason: str | None
 ) -> CpuBinding:
     return CpuBinding(
-        asked,
+        requested,
         tuple(sorted(cpu.number for cpu in cpus)),
         _known([cpu.numa_node for cpu in cpus]),
         _known([cpu.socket for cpu in cpus]),
         shared_by,
-        why_not,
+        reason,
     )
 
 

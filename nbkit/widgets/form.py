@@ -125,8 +125,10 @@ class ExperimentForm(ipywidgets.VBox):
             If the store cannot be written.
         """
         config = self.config
-        origins = dict.fromkeys(config.model_fields_set, "form")
-        self.run = run = launch(config, origins=origins, trust=trust)
+        parameter_sources = dict.fromkeys(config.model_fields_set, "form")
+        self.run = run = launch(
+            config, parameter_sources=parameter_sources, trust=trust
+        )
         self.runs.append(run)
         self._show(run)
         if self.on_launch is not None:

@@ -1,4 +1,4 @@
-"""The own reader beside fio: the same work on the same cold file.
+"""The Python reader beside fio: the same work on the same cold file.
 
 Every reading is a process of its own, and the two take turns.
 """
@@ -40,7 +40,7 @@ print(json.dumps({"engine": found.engine, "bytes_per_second": rate}))
 
 
 def readspeed_rows() -> list[Row]:
-    """Return the own reader's rates over fio's, sequential and random."""
+    """Return the Python reader's rates over fio's, sequential and random."""
     # Not a temporary folder of the system, which may be memory.
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
@@ -53,10 +53,10 @@ def readspeed_rows() -> list[Row]:
 
 
 def _row(path: Path, pattern: str) -> Row:
-    rates: dict[str, list[float]] = {"own": [], "fio": []}
+    rates: dict[str, list[float]] = {"python": [], "fio": []}
     engine, pairs, readings = "", PAIRS[pattern], READINGS[pattern]
     for pair in range(pairs):
-        order = ("own", "fio") if pair % 2 == 0 else ("fio", "own")
+        order = ("python", "fio") if pair % 2 == 0 else ("fio", "python")
         fastest = dict.fromkeys(order, 0.0)
         for arm in order * readings:
             done = subprocess.run(
@@ -70,16 +70,17 @@ def _row(path: Path, pattern: str) -> Row:
             engine = found["engine"] if arm == "fio" else engine
         for arm, rate in fastest.items():
             rates[arm].append(rate)
-        print(f"pair {pair + 1}/{pairs} {pattern}: own {rates['own'][-1] / 1e9:.2f}, "
+        print(f"pair {pair + 1}/{pairs} {pattern}: "
+              f"python {rates['python'][-1] / 1e9:.2f}, "
               f"fio {rates['fio'][-1] / 1e9:.2f} GB/s", flush=True)  # fmt: skip
-    ratios = [own / fio for own, fio in zip(rates["own"], rates["fio"], strict=True)]
+    ratios = [own / fio for own, fio in zip(rates["python"], rates["fio"], strict=True)]
     low, high = median_interval(ratios)
     within = low >= 1 / LIMIT and high <= LIMIT
     beyond = low > LIMIT or high < 1 / LIMIT
     interval = statistics.interval_in_words(low, high)
     counted = f"the fastest of {readings} processes" if readings > 1 else "one process"
     return {
-        "name": f"own reader / fio, {pattern} reads",
+        "name": f"Python reader / fio, {pattern} reads",
         "value": round(stdlib_statistics.median(ratios), 4),
         "unit": "ratio",
         "limit": LIMIT,

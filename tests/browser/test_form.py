@@ -234,7 +234,7 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     held = form.get_by_role("button", name=re.compile(f"GPU 7.*{first.run_id}"))
     expect(held).to_be_visible()
     assert (first.config.devices, second.config.devices) == ((7,), (7,))
-    assert second.submission["origins"]["model"] == "form"
+    assert second.submission["parameter_sources"]["model"] == "form"
 
     # A kernel that does not hear is not told to launch something some day.
     pid = kernel_pid(server, kernels(server)[0])

@@ -14,7 +14,7 @@ from nbkit.statistics.auroc import area_under_roc
 
 @pytest.fixture
 def made(cache):
-    return find("made-labels")
+    return find("synthetic-multilabel")
 
 
 def brightness(listing, sample):
@@ -88,11 +88,11 @@ def test_the_square_stands_as_far_from_the_border_above_as_below(made):
 def test_it_is_made_once_and_the_same_again(made, cache):
     before = {path: path.stat().st_mtime_ns for path in made.root.rglob("*")}
 
-    again = find("made-labels")
+    again = find("synthetic-multilabel")
 
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert again.fingerprint() == made.fingerprint()
-    assert [path.name for path in cache.iterdir()] == ["made-labels-2"]
+    assert [path.name for path in cache.iterdir()] == ["synthetic-multilabel-2"]
 
 
 def test_statistics_are_of_the_whole_image_and_not_of_places(tmp_path):

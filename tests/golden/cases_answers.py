@@ -77,9 +77,8 @@ def _inference(
         for arm, one in found.arms.items()
         if arm not in unavailable
     }
-    notes = (*found.notes, f"Weights: run {_WEIGHTS['run_id']}, 200 steps.")
-    prepared = {"unavailable": dict(unavailable)}
-    return replace(found, arms=arms, notes=notes, prepared=prepared)
+    prepared = {**found.prepared, "unavailable": dict(unavailable)}
+    return replace(found, arms=arms, prepared=prepared)
 
 
 def _inference_lacking(here: Planted, p: Parameters) -> Plan:
@@ -131,7 +130,8 @@ def _inference_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Out
 def _chexnet(here: Planted, p: Parameters) -> Plan:
     found = chexnet_plan.plan(p)
     classes = found.listing.contents.classes
-    return replace(found, prepared=_baseline(found.facts, classes))
+    prepared = {**found.prepared, **_baseline(found.facts, classes)}
+    return replace(found, prepared=prepared)
 
 
 def _baseline(facts: Mapping[str, Any], classes: Any) -> dict[str, Any]:

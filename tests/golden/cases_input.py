@@ -73,8 +73,8 @@ def _read(
         what="files",
         pattern=pattern,
         cache=cache,
-        engine="own reader",
-        engine_reason="there are several files",
+        engine="python",
+        engine_reason="many-files",
         operation_bytes=operation,
         threads=1 if pattern == "sequential" else 16,
         direct=False,
@@ -97,7 +97,7 @@ def _storage(here: Planted, p: Parameters, cold: PageCacheState = COLD) -> Plan:
             for cache in ("cold", "warm")
         )
     )
-    return replace(found, prepared=reads.facts)
+    return replace(found, prepared={**found.prepared, **reads.facts})
 
 
 def _storage_doubtful(here: Planted, p: Parameters) -> Plan:

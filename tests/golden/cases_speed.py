@@ -162,9 +162,7 @@ def _arms(control: bool, repeats: int, *, cpu: bool = False, more: bool = False)
     if more:
         arms["bf16"] = base.replace(precision="bf16")
     first = "small" if control else None
-    return lambda here, p: Plan(
-        arms=arms, repeats=repeats, notes=(), parameters=p, control=first
-    )
+    return lambda here, p: Plan(arms=arms, repeats=repeats, parameters=p, control=first)
 
 
 def _arms_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:

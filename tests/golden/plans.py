@@ -14,7 +14,7 @@ __all__ = ["plan_of"]
 
 _ONE = ("tuned", "training")
 _COUNTS = ("repeats", "control", "concurrent", "environment", "gpus")
-_FACTS = ("asked", "measured")
+_FACTS = ("requested", "measured")
 
 
 def plan_of(

@@ -93,7 +93,7 @@ def write_run(
                 "oversubscribed": False,
                 "replayed": False,
             },
-            "origins": {},
+            "parameter_sources": {},
             "tags": tags,
             "determinism": {"seed": config.seed, "deterministic": config.deterministic},
             "code": {"commit": "0" * 40, "branch": "main", "dirty": False},

@@ -103,13 +103,13 @@ def _chosen(question: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
     With the notebook's own: of what was chosen only on what, and of which images.
     """
-    origins, parameters = content["origins"], content["parameters"]
+    parameter_sources, parameters = content["parameter_sources"], content["parameters"]
     # An epoch of the usual batches has more images than a test can make.
     names = parameters if question == "input_pipeline" else ("data", "device")
     return {
         name: parameters[name]
         for name in names
-        if origins.get(name, "default") != "default"
+        if parameter_sources.get(name, "default") != "default"
     }
 
 

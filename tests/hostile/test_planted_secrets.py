@@ -90,7 +90,7 @@ def test_no_route_into_a_runs_folder_leaves_a_secret_for_others(
         args=["--password", f"{MARK}a", "--url", f"postgres://u:{MARK}b@h/d"],
         environment={"MODE": "x"},
         tags={"from": f"https://u:{MARK}@host/", "MYSQL_PWD": MARK},
-        origins={"gpus": f"token={MARK}"},
+        parameter_sources={"gpus": f"token={MARK}"},
         device="cpu",
         oversubscribe=True,
     ).wait(raise_on_failure=False)
@@ -146,7 +146,7 @@ def test_what_a_supervisor_tells_of_a_rank_has_no_secret(store):
         "name": "x",
         "attempt": 0,
         "time": "",
-        "origins": {},
+        "parameter_sources": {},
         "tags": {},
         **dict.fromkeys((*unknown, "argv", "cwd")),
         "request": {"kind": "cpu"},

@@ -9,16 +9,16 @@ from nbkit.reproduction.cpu_bindings import bound_to
 
 
 def test_bound_to_words():
-    def told(asked, *bindings):
-        config = nbkit.ExperimentConfig(cpu_binding=asked)
+    def told(requested, *bindings):
+        config = nbkit.ExperimentConfig(cpu_binding=requested)
         lines = [
-            {"rank": rank, "asked": asked, "cpus": cpus, **place}
+            {"rank": rank, "requested": requested, "cpus": cpus, **place}
             for rank, (cpus, place) in enumerate(bindings)
         ]
         return bound_to(SimpleNamespace(config=config, worker={"bindings": lines}))
 
     near = [([0, 1], {"sockets": [n], "numa_nodes": [n, 8]}) for n in (0, 0, 0, 1)]
-    lost = ([5], {"sockets": None, "numa_nodes": None, "why_not": "nobody knows"})
+    lost = ([5], {"sockets": None, "numa_nodes": None, "reason": "nobody knows"})
 
     assert told("none", lost) == "none"
     assert told("numa") is None

@@ -96,7 +96,15 @@ def test_run_whose_ranks_cannot_be_started(small):
     in_the_way.write_text("a file where a rank wants its folder")
 
     permit = permit_new(paths)
-    submit(config, paths, permit, attempt=0, on_owner_exit="keep", origins={}, tags={})
+    submit(
+        config,
+        paths,
+        permit,
+        attempt=0,
+        on_owner_exit="keep",
+        parameter_sources={},
+        tags={},
+    )
     run = nbkit.Run(paths.root).wait(patient(60), raise_on_failure=False)
 
     assert run.state is RunState.FAILED

@@ -63,7 +63,12 @@ def fail(monkeypatch):
 def submission(monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     names = "name time engine owner on_owner_exit device_type cpus_per_rank argv cwd"
-    request = {"request": {"kind": "cpu"}, "origins": {}, "tags": {}, "attempt": 0}
+    request = {
+        "request": {"kind": "cpu"},
+        "parameter_sources": {},
+        "tags": {},
+        "attempt": 0,
+    }
     return {**dict.fromkeys(names.split()), **request}
 
 

@@ -103,7 +103,7 @@ def test_finished_run_record_without_secrets(finished):
     record = finished.record
     assert record["launch"]["owner"]["pid"] == os.getpid()
     assert record["tags"] == {"study": "s1"}
-    assert record["origins"]["batch_size_per_gpu"] == "given"
+    assert record["parameter_sources"]["batch_size_per_gpu"] == "given"
     assert record["environment"]["variables"]["NCCL_DEBUG"] == "WARN"
     files = [path for path in finished.paths.root.rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in path.read_bytes() for path in files)
@@ -115,7 +115,7 @@ def test_stop_run_at_once(small):
     run.stop()
 
     assert run.state is RunState.STOPPED
-    assert run.record["origins"]["warmup_steps"] == "half of steps"
+    assert run.record["parameter_sources"]["warmup_steps"] == "half of steps"
     assert len(run.metrics()) <= 3
     assert run.cause is not None
     assert run.cause["message"] in (

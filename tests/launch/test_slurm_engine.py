@@ -120,7 +120,7 @@ def test_submit_job_without_owner_watch(
             permit_new(run.paths),
             attempt=attempt,
             on_owner_exit="stop",
-            origins={},
+            parameter_sources={},
             tags={},
         )
 

@@ -203,7 +203,12 @@ def run(tmp_path, monkeypatch):
 def journal(run):
     names = "name time engine owner on_owner_exit device_type cpus_per_rank argv cwd"
     unknown = dict.fromkeys(names.split())
-    request = {"request": {"kind": "cpu"}, "origins": {}, "tags": {}, "attempt": 0}
+    request = {
+        "request": {"kind": "cpu"},
+        "parameter_sources": {},
+        "tags": {},
+        "attempt": 0,
+    }
     journal = Journal(run.paths, {**unknown, **request})
     journal.record["launch"]["job"] = {"timeouts": 1}
     yield journal

@@ -33,11 +33,11 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
         "Pinned vs. not pinned: 1,1 (pinned) concurrent / ",
     )
     result = report["result"]
-    assert result["functional_only"] is True
+    assert result["is_smoke_test"] is True
     assert [one["name"] for one in result["concurrent"]] == ["1,1", "1,1 (pinned)"]
     for one in result["concurrent"]:
         [measured_at_once] = one["rounds"]
-        assert measured_at_once["counts"] is True
+        assert measured_at_once["is_valid"] is True
         assert 0.5 <= measured_at_once["overlap_share"] <= 1
         assert 0 < one["fairness"]["median"] <= 1
     assert [one["measured"] for one in result["effects"]] == [

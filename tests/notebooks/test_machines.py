@@ -22,7 +22,7 @@ def test_without_parameters_the_example_and_published_rows_are_compared(tmp_path
     assert "Published: A100 / V100 = " in text
     report = done.report
     assert report["title"].startswith("Machines: ")
-    assert report["result"]["functional_only"] is True
+    assert report["result"]["is_smoke_test"] is True
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
     assert "data:image/png;base64," in Path(report["page"]).read_text()
     assert report["answer"] in headline(done.path)

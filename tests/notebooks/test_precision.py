@@ -29,7 +29,7 @@ def test_a_faster_wrong_answer_is_shown_and_is_not_the_headline(tmp_path):
     [bf16] = [row for row in report["result"]["rows"] if row["arm"].startswith("bf16")]
     assert bf16["ratio"]["estimate"] > 1
     assert report["result"]["answers"]["bf16, channels_last"]["suspicions"]
-    assert report["result"]["functional_only"] is True
+    assert report["result"]["is_smoke_test"] is True
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
     assert "loss suspect" in Path(report["page"]).read_text()
     assert [run.state for run in nbkit.runs()] == [RunState.FINISHED] * 2

@@ -28,7 +28,7 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert report["answer"] in done.answer["text/plain"]
     assert [row["world_size"] for row in report["result"]["rows"]] == [1, 2]
     assert report["result"]["rows"][1]["results"]["fp32"]["images_per_second"] > 0
-    assert report["result"]["functional_only"] is True
+    assert report["result"]["is_smoke_test"] is True
     assert report["result"]["allreduce"][0]["bus_bandwidth_bytes_per_second"] > 0
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
     assert "data:image/png;base64," in Path(report["page"]).read_text()

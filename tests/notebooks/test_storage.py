@@ -29,7 +29,7 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
     done.assert_complete()
     assert "CPU smoke test: device=cpu" in done.text
     assert "Cache test: here (" in done.text
-    assert "engine own reader" in done.reported
+    assert "engine Python reader" in done.reported
     assert "[1/2] here, as V100" in done.text
     assert "[2/2] here, training, repeat 1: finished" in done.text
     report = done.report

@@ -147,7 +147,7 @@ def test_a_notebook_without_a_finite_training_arrives_at_its_report(golden, lose
     for one in (*shown, found.published_table):
         assert str(LOST) in one.to_text()
         assert "Lower learning_rate" in one.to_text()
-    assert "loss" in {one.code for one in nbkit.audit(study)}
+    assert "divergence" in {one.code for one in nbkit.audit(study)}
     assert report.answer.startswith("Diverged: 1 device")
     assert "lower learning_rate" in str(report.next_step)
 

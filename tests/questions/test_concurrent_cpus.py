@@ -122,4 +122,4 @@ def test_a_job_whose_gpu_is_nowhere_known_says_so_and_takes_any(tmp_path, gpu, s
 
     assert len(first.cpus) == len(second.cpus) == 16
     assert first.devices == second.devices == ()
-    assert said in first.why_not_near
+    assert said in first.fallback_reason

@@ -23,7 +23,7 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
     base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
     planned = Planned((1, 1), NOT_PINNED)
     arms = dict.fromkeys([*planned.alone, *planned.jobs], base)
-    plan = {"planned": [asdict(planned)], "notes": [], "chosen": {}}
+    plan = {"planned": [asdict(planned)], "chosen": {}}
     study = Study.create(
         "jobs",
         arms,
@@ -101,6 +101,6 @@ def test_answer_job_that_is_not_finite(golden, lose, which, counts):
 
     [one] = jobs_result(study).concurrent
 
-    assert one.jobs[0].alone.counts is counts
+    assert one.jobs[0].alone.is_valid is counts
     assert (one.aggregate_efficiency, one.fairness) == (None, None)
     assert "no comparison, because a job diverged" in jobs_result(study).answer

@@ -207,12 +207,10 @@ def test_a_copy_of_a_class_that_is_a_link_is_known_again(tmp_path):
     data.mkdir()
     (disk / "1.txt").write_text("an image")
     (data / "cat").symlink_to(disk)
-    copy_data(str(data), [copy])
-
-    [said] = copy_data(str(data), [copy])
+    first, second = (copy_data(str(data), [copy]) for _ in range(2))
     (disk / "2.txt").write_text("another image")
 
-    assert "already exists, with the same" in said
+    assert (first, second) == ({copy: True}, {copy: False})
     with pytest.raises(ConfigError, match=r"different files: cat/2\.txt\. Remove"):
         copy_data(str(data), [copy])
 

@@ -98,14 +98,14 @@ def test_a_job_is_slowed_by_as_much_as_it_was_faster_alone():
         "1,1 job 1", 1, alone(100, 101, 99, 100, 100), (80, 81, 79, 80, 80)
     )
 
-    assert job.kept is not None
+    assert job.rate_ratio is not None
     assert job.slowdown is not None
     slowdown, low, high = job.slowdown
     assert slowdown == 1.25
     assert low is not None
     assert high is not None
     assert 1.2 < low < slowdown < high < 1.3
-    assert job.kept.verdict == "slower"
+    assert job.rate_ratio.verdict == "slower"
 
 
 def test_the_total_stands_against_the_sum_of_the_jobs_alone():

@@ -137,7 +137,7 @@ def test_how_close_to_the_bound_others_came_is_what_they_published(trained):
     assert l40s == max(shares.values())
     assert isinstance(bounds := trained("gpu", 7.0).bounds, Table)
     assert said in bounds.notes[1]
-    assert said in codes()["near-bound"].why.replace(" %", "%")
+    assert said in codes()["implausible-throughput"].why.replace(" %", "%")
 
 
 @pytest.mark.parametrize("change", [{"gpus": 4}, {"image_size": 128}])

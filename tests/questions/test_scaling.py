@@ -28,14 +28,14 @@ A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")
 
 
-def measured(sizes, *, devices=A100, chosen=None, asked=8, times=(), **facts):
+def measured(sizes, *, devices=A100, chosen=None, requested=8, times=(), **facts):
     """Return the result of a study with three runs of every size.
 
-    8 GPUs a node are asked for.
+    8 GPUs a node are requested for.
     """
     plan = {
         "devices": asdict(devices),
-        "asked": asked,
+        "requested": requested,
         "measured": max(sizes),
         "gpus_per_node": 8,
         "chosen": chosen or {},
@@ -84,14 +84,14 @@ def test_a_gpu_nobody_has_published_is_said_to_have_no_context():
 def test_the_next_step_asks_for_gpus_of_one_node():
     chosen = {"gpus": 8, "nnodes": 2}
 
-    step = measured([1, 8], chosen=chosen, asked=16).report().next_step
+    step = measured([1, 8], chosen=chosen, requested=16).report().next_step
 
     assert step.startswith("on 16 GPUs: ")
     assert step.endswith("out.ipynb -p nnodes 2 -p gpus 8")
 
 
 def test_two_nodes_are_not_extended_and_the_report_says_what_would_be_needed():
-    result = measured([1, 2, 4, 8, 16], asked=16, chosen={"nnodes": 2})
+    result = measured([1, 2, 4, 8, 16], requested=16, chosen={"nnodes": 2})
 
     report = result.report()
 
@@ -103,14 +103,14 @@ def test_two_nodes_are_not_extended_and_the_report_says_what_would_be_needed():
 
 
 def test_two_points_across_nodes_are_extended_to_more_nodes_than_were_asked_for():
-    projection = measured([1, 2, 4, 8, 16, 32], asked=32).projection
+    projection = measured([1, 2, 4, 8, 16, 32], requested=32).projection
 
     assert isinstance(projection, Table)
     assert [row[1] for row in projection.rows] == ["64", "128"]
 
 
 def test_sizes_across_nodes_are_named_and_held_against_one_node():
-    table = measured([1, 8, 16], asked=16).table
+    table = measured([1, 8, 16], requested=16).table
 
     one, eight, across = (
         dict(zip(table.columns, row, strict=True)) for row in table.rows
@@ -139,7 +139,7 @@ def test_nodes_have_a_table_and_who_holds_them_up_is_said():
     ]
     run = node_times("fp16", 2, ranks, ("n1", "n2"))
 
-    result = measured([8, 16], asked=16, times=[run])
+    result = measured([8, 16], requested=16, times=[run])
     report = result.report()
 
     table = result.ranks

@@ -125,7 +125,7 @@ def test_on_a_cluster_one_node_comes_first_and_then_whole_nodes(cluster):
     )
     assert "each run is a separate job in partition big" in planned.notes[1]
     assert "slurm_exclusive" in planned.notes[1]
-    assert (planned.facts["asked"], planned.facts["measured"]) == (32, 32)
+    assert (planned.facts["requested"], planned.facts["measured"]) == (32, 32)
 
 
 def test_on_a_cluster_without_gpus_processes_stand_in_and_nobody_says_here(cluster):

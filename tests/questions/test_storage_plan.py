@@ -106,7 +106,7 @@ def test_a_missing_data_set_is_not_to_be_replaced_by_synthetic_images():
     with pytest.raises(ConfigError, match="or one of photos") as caught:
         plan(parameters(data="/nowhere/data"))
 
-    assert "synthetic" not in str(caught.value)
+    assert "synthetic," not in str(caught.value)
     assert str(caught.value).count("/nowhere/data") == 1
 
 
@@ -207,7 +207,7 @@ def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):
 
     planned = plan(parameters(data=str(nas), cache="warm", read_repeats=1))
     assert any(", sequential and random, warm, n=1." in note for note in planned.notes)
-    assert {speed.cache for _, speed in read(planned).found} == {"warm"}
+    assert {speed.cache for _, speed in read(planned).speeds} == {"warm"}
 
 
 def test_a_gpu_that_nobody_has_measured_is_refused_with_those_that_are(nas):

@@ -31,7 +31,7 @@ def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
 
     reads = read(plan(parameters(data=f"nas={images}", read_repeats=1)))
 
-    speeds = {(one.pattern, one.cache): one for place, one in reads.found}
+    speeds = {(one.pattern, one.cache): one for place, one in reads.speeds}
     assert list(speeds) == [
         ("sequential", "cold"),
         ("sequential", "warm"),
@@ -45,7 +45,7 @@ def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
     mean = random.total_bytes / 16 / 1024
     assert [one[8] for one in reads.table.rows][2] == f"{mean:,.0f} KiB"
     assert "file by file, at most 512 KiB" in " ".join(reads.table.notes)
-    assert all(one.engine == "own reader" for one in speeds.values())
+    assert all(one.engine == "python" for one in speeds.values())
     assert sorted(images.rglob("*")) == before
     assert "nas: 18 files, random, cold" in capsys.readouterr().out
     assert Reads.of(json.loads(json.dumps(reads.facts))) == reads
@@ -57,7 +57,7 @@ def test_reads_have_a_share_of_the_time_limit(images, minutes, repeats):
 
     prepared = prepare(plan(asked))
 
-    found = Reads.of(prepared.facts).found
+    found = Reads.of(prepared.facts).speeds
     assert [len(speed.readings) for _, speed in found] == [repeats] * 4
     assert ("as few as 1 of 3 repeats" in " ".join(prepared.notes)) == (repeats == 1)
 
@@ -86,7 +86,7 @@ def test_a_folder_gets_photographs_and_a_test_file_that_is_removed(
     assert "Remove them when no longer needed." in said
     assert re.search(r"Use -p replicate \d{4,} to test the storage", said)
     assert [path.name for path in place.iterdir()] == ["nbkit-photos-2"]
-    random = next(one for _, one in reads.found if one.pattern == "random")
+    random = next(one for _, one in reads.speeds if one.pattern == "random")
     # The mean image, in whole blocks.
     assert random.operation_bytes % 4096 == 0
     assert 0 <= random.operation_bytes - source.bytes_per_image < 4096

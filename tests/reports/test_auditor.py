@@ -121,7 +121,7 @@ def test_a_publisher_and_a_series_go_by_their_names():
     [row] = rows(publisher="Paddle", images_per_second=5889.05)
 
     assert storage.counts["cache-test"] == 1
-    assert {finding.code for finding in storage.errors} == {"mean", "work"}
+    assert {finding.code for finding in storage.errors} == {"mean", "excess-images"}
     assert "mixed-statistics" in nbkit.audit(row.series).counts
 
 

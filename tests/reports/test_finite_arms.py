@@ -44,7 +44,7 @@ def test_the_fastest_arm_is_one_that_stayed_finite(store):
     row = cells(report.tables[0], "fp16")
     assert row["images/s"] is not None
     assert (row["ratio"], row["verdict"]) == (None, str(LOST))
-    assert report.result["not_finite"] == {"fp16": LOST.to_dict()}
+    assert report.result["diverged"] == {"fp16": LOST.to_dict()}
     assert any("diverged" in note for note in report.notes)
 
 
@@ -98,7 +98,7 @@ def test_a_study_whose_only_runs_were_ended_has_an_audit(store):
 
     audit = nbkit.audit(study)
 
-    assert audit.counts == {"loss": 1}
+    assert audit.counts == {"divergence": 1}
     assert str(LOST) in str(audit)
 
 

@@ -13,7 +13,7 @@ ENDED = {"time": {"running": None, "ended": "2020-01-01T00:02:00.000Z"}}
 def shown(live):
     live.read()
     numbers = live.snapshot()["numbers"]
-    return numbers["bottleneck"], numbers["try_first"]
+    return numbers["bottleneck"], numbers["suggestion"]
 
 
 def test_what_bounds_a_run_is_shown_once_there_are_steps_enough(tmp_path):

@@ -68,7 +68,7 @@ def test_audit_html():
 
 
 def test_audit_summary_has_a_line_per_severity():
-    layout, loss = finding("layout", "run 1"), finding("loss", "run 1")
+    layout, loss = finding("layout", "run 1"), finding("divergence", "run 1")
     few, again = finding("few-runs", "run 1"), finding("layout", "run 2")
     audit = Audit("study x", [few, layout, loss, again])
     caveats = f"Caveats: {few.title} (1 run)."
@@ -78,5 +78,5 @@ def test_audit_summary_has_a_line_per_severity():
         f"Warnings: {layout.title} (2 runs); {loss.title} (1 run).",
         caveats,
     ]
-    assert audit.summary(without=["layout", "loss"]) == [caveats]
+    assert audit.summary(without=["layout", "divergence"]) == [caveats]
     assert Audit("two runs", []).summary() == ["two runs: no findings."]

@@ -39,8 +39,8 @@ RECORD = {
     },
 }
 BOUND = [
-    {"rank": 0, "asked": "numa", "why_not": None},
-    {"rank": 1, "asked": "numa", "why_not": "the kernel reports no NUMA nodes"},
+    {"rank": 0, "requested": "numa", "reason": None},
+    {"rank": 1, "requested": "numa", "reason": "the kernel reports no NUMA nodes"},
 ]
 MIXED = [
     {"name": "NVIDIA A100-SXM4-80GB", "compute_capability": [8, 0]},
@@ -103,7 +103,7 @@ def test_a_healthy_run_has_no_finding(written):
                     "system": {"seconds": 9.0, "gpus": {"1": {"slowed_seconds": 3}}}
                 }
             },
-            "slowed",
+            "reduced-clocks",
         ),
         ({"worker": {"global_batch_size": 128}}, "batch"),
         ({"worker": {"bindings": BOUND}}, "unbound"),
@@ -113,7 +113,7 @@ def test_a_healthy_run_has_no_finding(written):
                     "time": RECORD["time"] | {"ended": "2020-01-01T00:00:30.000Z"}
                 }
             },
-            "time",
+            "step-sum",
         ),
         (
             {"steps": [step(n, data_wait_seconds=0.0) for n in range(1, 20)]},
@@ -131,7 +131,7 @@ def test_a_healthy_run_has_no_finding(written):
                     step(n, data_wait_seconds=0.0, loss=None) for n in range(1, 61)
                 ]
             },
-            "loss",
+            "divergence",
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_how_many_ranks_are_not_bound_and_why_is_said(written):
     assert finding.evidence == (
         "cpu_binding=numa, 1 of 2 ranks; rank 1: the kernel reports no NUMA nodes"
     )
-    free = [{"rank": 0, "asked": "none", "why_not": None}]
+    free = [{"rank": 0, "requested": "none", "reason": None}]
     assert found(written(worker={"bindings": free})) == []
 
 
@@ -218,7 +218,7 @@ def test_faster_than_the_gpu_can_be_is_an_error(written):
         "run", run_findings(written(config={"model": "resnet50"}, steps=fast))
     )
 
-    assert [finding.code for finding in audit.errors] == ["above-bound"]
+    assert [finding.code for finding in audit.errors] == ["impossible-throughput"]
     assert "50,000 images/s per GPU" in audit[0].evidence
     assert found(written(config={"image_size": 64}, steps=fast)) == []
 

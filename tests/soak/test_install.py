@@ -124,7 +124,7 @@ def small(notebook: str, folder: Path) -> str:
         "input_pipeline": f"{train} -p gpus 1 -p steps 4 -p trials 2",
         "concurrent_jobs": f"{tiny} -p layout 1,1 -p steps 8",
         "inference": f"{tiny} -p training_steps 4 -p batches 5",
-        "chexnet": f"{tiny} -p gpus 2 -p epochs 1 -p data made-labels",
+        "chexnet": f"{tiny} -p gpus 2 -p epochs 1 -p data synthetic-multilabel",
         "time_to_accuracy": f"{tiny} -p gpus 1 -p epochs 1 -p data photos "
         "-p batch_size_per_gpu 16 -p estimate_steps 2",
         "interactive": "",

@@ -33,7 +33,7 @@ def test_a_folder_of_images_is_trained_on(tmp_path):
     assert "not measured (requires 2 or more ranks)" in done.reported
     [run] = nbkit.runs()
     assert run.config.data == data
-    assert run.record["origins"]["data"] == "papermill"
+    assert run.record["parameter_sources"]["data"] == "papermill"
 
 
 def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path, monkeypatch):

@@ -202,9 +202,9 @@ def test_a_training_at_a_far_too_high_learning_rate_is_told_everywhere(
     assert repr(run) == f"<Run {run.run_id} finished, {said}>"
     assert repr(ended) == f"<Run {ended.run_id} failed, {said}>"
     assert [rows[one.run_id]["nonfinite"] for one in (run, ended)] == [said, said]
-    found = [one.evidence for one in nbkit.audit(run) if one.code == "loss"]
+    found = [one.evidence for one in nbkit.audit(run) if one.code == "divergence"]
     assert found == [said]
-    told = {one.subject for one in nbkit.audit(study) if one.code == "loss"}
+    told = {one.subject for one in nbkit.audit(study) if one.code == "divergence"}
     assert len(told) == 2
     assert repr(study).endswith("2 of 3 runs finished, 1 not finite>")
     assert report.answer.startswith(f"Diverged: ended ({said}), wild ({said}). ")
@@ -230,7 +230,6 @@ def planned():
         training=None,
         control=None,
         repeats=1,
-        notes=("first",),
         parameters=Parameters({}, {}),
     )
 

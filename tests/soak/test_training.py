@@ -98,14 +98,14 @@ def test_cpu_binding_numa(small):
     first, second = bindings = run.worker["bindings"]
     assert run.record["worker"]["bindings"] == bindings
     assert [one["rank"] for one in bindings] == [0, 1]
-    assert {one["asked"] for one in bindings} == {"numa"}
+    assert {one["requested"] for one in bindings} == {"numa"}
     nodes = {cpu.number: cpu.numa_node for cpu in read_cpus()}
     for one, said in zip(bindings, run.worker["ranks"], strict=True):
         assert one["cpus"] == said["cpus"], "where it still was at its end"
         assert {nodes[cpu] for cpu in one["cpus"]} == {*(one["numa_nodes"] or [None])}
     if len(set(nodes.values())) == 1:
         assert first["cpus"] == second["cpus"] == sorted(os.sched_getaffinity(0))
-        assert first["why_not"] is not None
+        assert first["reason"] is not None
         assert first["shared_by"] == 2
     words = bound_to(run)
     assert words.startswith("numa: ")
@@ -114,7 +114,7 @@ def test_cpu_binding_numa(small):
     assert ("devices", "bound_to", "none", words) in [
         (one.part, one.name, one.a, one.b) for one in differences
     ]
-    assert {one["asked"] for one in unbound.worker["bindings"]} == {"none"}
+    assert {one["requested"] for one in unbound.worker["bindings"]} == {"none"}
 
 
 def test_pipeline_shared_by_two_ranks(small, tmp_path):

@@ -161,7 +161,7 @@ def test_first_arms_are_those_that_a_plan_names(store):
     arms = dict.fromkeys(("1 GPU", "2 GPUs", "4 GPUs"), BASE)
     parameters = Parameters({}, {})
     ends = ("1 GPU", "4 GPUs")
-    plan = Plan(arms=arms, repeats=1, notes=(), parameters=parameters, first_arms=ends)
+    plan = Plan(arms=arms, repeats=1, parameters=parameters, first_arms=ends)
 
     assert first_arms(Study.create("s", arms)) == ["1 GPU", "2 GPUs"]
     assert first_arms(Study.create("s", arms, plan=plan.facts)) == [*ends]
@@ -322,7 +322,7 @@ def test_minutes_that_are_no_time_are_refused(store, minutes):
 def test_minutes_of_a_plan_depend_on_its_devices(minutes, engine, expected):
     config = ExperimentConfig(device="cpu", engine=engine)
     given = Parameters({"minutes": minutes}, {"minutes": "default"})
-    plan = Plan(arms={"a": config}, repeats=1, notes=("n",), parameters=given)
+    plan = Plan(arms={"a": config}, repeats=1, parameters=given)
 
     assert plan.minutes == expected
     assert plan.minutes_after(60) == (expected and expected - 1)

@@ -62,7 +62,7 @@ def test_the_cell_of_the_installed_papermill_is_found():
     cells = ["", *(cell.source for cell in made.cells), "nbkit.params()"]
     checked = check_parameters(cells, {**DEFAULTS, "gpus": 4})
 
-    assert (checked.gpus, checked.origins["gpus"]) == (4, "papermill")
+    assert (checked.gpus, checked.sources["gpus"]) == (4, "papermill")
 
 
 @pytest.mark.parametrize("own", ["# My own\nseed = 3", "seed = 3", ""])
@@ -72,7 +72,7 @@ def test_a_cell_of_ones_own_behind_the_parameters_has_none(own):
     checked = check_parameters(cells, {**DEFAULTS, "seed": 3})
 
     assert dict(checked) == DEFAULTS
-    assert set(checked.origins.values()) == {"default"}
+    assert set(checked.sources.values()) == {"default"}
 
 
 def test_the_text_false_is_not_true():
@@ -189,11 +189,11 @@ def test_each_value_says_where_it_came_from():
     cells, namespace = injected(gpus=2)
     namespace["steps"] = 7
 
-    origins = check_parameters(cells, namespace).origins
+    sources = check_parameters(cells, namespace).sources
 
-    assert origins["gpus"] == "papermill"
-    assert origins["steps"] == "notebook"
-    assert origins["learning_rate"] == "default"
+    assert sources["gpus"] == "papermill"
+    assert sources["steps"] == "notebook"
+    assert sources["learning_rate"] == "default"
 
 
 def test_a_declaring_cell_that_ran_again_replaces_what_papermill_had_injected():
@@ -203,7 +203,7 @@ def test_a_declaring_cell_that_ran_again_replaces_what_papermill_had_injected():
     checked = check_parameters([*cells, edited], {**DEFAULTS, "gpus": 4})
 
     assert checked.gpus == 4
-    assert checked.origins["gpus"] == "default"
+    assert checked.sources["gpus"] == "default"
 
 
 def test_a_notebook_without_declarations_is_told_what_to_do():

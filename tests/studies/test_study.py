@@ -132,7 +132,7 @@ def test_the_plan_keeps_parameters_origins_and_configurations(small):
 
     content = json.loads(study.paths.study.read_text())
     assert content["parameters"] == {"gpus": 2}
-    assert content["origins"] == {"gpus": "papermill"}
+    assert content["parameter_sources"] == {"gpus": "papermill"}
     assert nbkit.Study.open(study.study_id).arms == {"a": small()}
 
 

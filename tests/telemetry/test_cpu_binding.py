@@ -23,8 +23,8 @@ def gpus(tmp_path, large):
     return GpuNodes(tuple(numa_node_of(bus_id(gpu), tmp_path) for gpu in range(8)))
 
 
-def bound(asked, cpus, ranks, gpus=None):
-    return [choose(asked, cpus, rank, ranks, gpus) for rank in range(ranks)]
+def bound(requested, cpus, ranks, gpus=None):
+    return [choose(requested, cpus, rank, ranks, gpus) for rank in range(ranks)]
 
 
 def cpu_sets(bindings):
@@ -37,7 +37,7 @@ def test_unbound_ranks_have_all_cpus_and_say_where_these_are(large, gpus):
     assert one == other
     assert one.cpus == tuple(range(32))
     assert (one.numa_nodes, one.sockets, one.shared_by) == ((0, 1, 2, 3), (0, 1), 2)
-    assert one.why_not is None
+    assert one.reason is None
 
 
 def test_by_numa_a_rank_has_all_cpus_of_the_node_of_its_gpu(large, gpus):
@@ -48,7 +48,7 @@ def test_by_numa_a_rank_has_all_cpus_of_the_node_of_its_gpu(large, gpus):
     ]
     assert found[5].cpus == tuple(cpu_numbers("8-11,24-27"))
     assert {binding.shared_by for binding in found} == {2}
-    assert {binding.why_not for binding in found} == {None}
+    assert {binding.reason for binding in found} == {None}
 
 
 def test_by_socket_a_rank_has_all_numa_nodes_of_the_socket_of_its_gpu(large, gpus):
@@ -68,7 +68,7 @@ def test_by_cores_each_has_whole_cores_of_its_own_on_the_node_of_its_gpu(large, 
     ]
     assert len(set().union(*cpu_sets(found))) == 32
     assert [binding.numa_nodes for binding in found[4:6]] == [(2,), (2,)]
-    assert {binding.why_not for binding in found} == {None}
+    assert {binding.reason for binding in found} == {None}
 
 
 def test_ranks_go_where_their_gpus_are_in_whatever_order(large, gpus):
@@ -90,7 +90,7 @@ def test_ranks_that_share_gpus_take_them_in_turn(large):
 
 
 @pytest.mark.parametrize(
-    ("asked", "ranks", "places"),
+    ("requested", "ranks", "places"),
     [
         ("numa", 1, [0]),
         ("numa", 2, [0, 2]),
@@ -101,13 +101,13 @@ def test_ranks_that_share_gpus_take_them_in_turn(large):
         ("socket", 4, [0, 0, 1, 1]),
     ],
 )
-def test_on_cpus_ranks_are_dealt_out_in_blocks(large, asked, ranks, places):
-    found = bound(asked, large(), ranks)
+def test_on_cpus_ranks_are_dealt_out_in_blocks(large, requested, ranks, places):
+    found = bound(requested, large(), ranks)
 
-    units = "sockets" if asked == "socket" else "numa_nodes"
+    units = "sockets" if requested == "socket" else "numa_nodes"
     assert [getattr(binding, units) for binding in found] == [(n,) for n in places]
     assert [binding.shared_by for binding in found] == [places.count(n) for n in places]
-    assert {binding.why_not for binding in found} == {None}
+    assert {binding.reason for binding in found} == {None}
 
 
 def test_on_cpus_a_node_that_has_few_usable_cpus_gets_no_rank(large):
@@ -131,11 +131,11 @@ def test_with_more_ranks_than_cores_each_has_a_thread_and_then_shares_one(large)
     few = "fewer cores than ranks, so ranks share cores (hardware threads)"
     threads = bound("cores", large(usable), 4)
     assert cpu_sets(threads) == [{0}, {16}, {1}, {17}]
-    assert {(one.shared_by, one.why_not) for one in threads} == {(1, few)}
+    assert {(one.shared_by, one.reason) for one in threads} == {(1, few)}
     crowded = bound("cores", large(usable), 6)
     assert cpu_sets(crowded) == [{0}, {16}, {1}, {17}, {0}, {16}]
     assert [binding.shared_by for binding in crowded] == [2, 2, 1, 1, 2, 2]
-    assert {binding.why_not for binding in crowded} == {few}
+    assert {binding.reason for binding in crowded} == {few}
 
 
 def test_only_cpus_that_may_be_used_count(large, gpus):
@@ -147,10 +147,10 @@ def test_only_cpus_that_may_be_used_count(large, gpus):
     assert found[7].cpus == (12, 13, 14, 15)
     assert found[2].cpus == tuple(sorted(usable))
     why = "NUMA node 1 of its GPU has no usable CPU"
-    assert found[2].why_not == why
+    assert found[2].reason == why
     cores = bound("cores", large(usable), 8, gpus)
     assert len({binding.cpus for binding in cores}) == 8
-    assert cores[0].why_not == f"separate cores, but not near its GPU: {why}"
+    assert cores[0].reason == f"separate cores, but not near its GPU: {why}"
 
 
 def test_a_rank_can_have_the_other_numa_node_of_its_socket(large, gpus):
@@ -164,7 +164,7 @@ def test_cores_that_are_too_few_on_one_node_are_shared_out_from_all(large):
     found = bound("cores", large(), 6, GpuNodes((0,) * 5 + (1,)))
 
     assert [len(binding.cpus) for binding in found] == [4] * 6
-    assert "a NUMA node has more ranks than cores" in found[5].why_not
+    assert "a NUMA node has more ranks than cores" in found[5].reason
 
 
 @pytest.mark.parametrize("node", [None, 7])
@@ -172,12 +172,12 @@ def test_a_gpu_of_no_known_node_leaves_its_rank_unbound_and_says_why(large, node
     lost, other = bound("numa", large(), 2, GpuNodes((node, 3)))
 
     assert lost.cpus == tuple(range(32))
-    assert lost.why_not == (
+    assert lost.reason == (
         "the kernel does not report the NUMA node of its GPU"
         if node is None
         else "NUMA node 7 of its GPU has no CPU"
     )
-    assert (other.numa_nodes, other.why_not) == ((3,), None)
+    assert (other.numa_nodes, other.reason) == ((3,), None)
 
 
 @pytest.mark.parametrize("node", [None, 0])
@@ -185,21 +185,21 @@ def test_one_numa_node_is_an_ordinary_machine(tmp_path, node):
     cpus = read_cpus(plant(tmp_path, [((0, 2), 0, 0), ((1, 3), 0, 0)]), range(4))
 
     for gpus in (None, GpuNodes((node,))):
-        for asked, word in (("numa", "NUMA node"), ("socket", "socket")):
-            binding = choose(asked, cpus, 0, 2, gpus)
+        for requested, word in (("numa", "NUMA node"), ("socket", "socket")):
+            binding = choose(requested, cpus, 0, 2, gpus)
             assert binding.cpus == (0, 1, 2, 3)
             assert (binding.numa_nodes, binding.sockets) == ((0,), (0,))
-            assert binding.why_not == f"this host has one {word}"
+            assert binding.reason == f"this host has one {word}"
         cores = bound("cores", cpus, 2, gpus)
         assert [binding.cpus for binding in cores] == [(0, 2), (1, 3)]
-        assert cores[0].why_not is None
+        assert cores[0].reason is None
 
 
 def test_an_affinity_within_one_node_binds_to_what_there_was_anyway(large):
     binding = choose("numa", large([8, 24]), 0, 1)
 
     assert binding.cpus == (8, 24)
-    assert binding.why_not == "all usable CPUs are on NUMA node 2"
+    assert binding.reason == "all usable CPUs are on NUMA node 2"
 
 
 @pytest.mark.parametrize("gpus", [None, GpuNodes((0,))])
@@ -210,7 +210,7 @@ def test_a_kernel_that_tells_nothing_leaves_ranks_unbound(tmp_path, gpus):
 
     assert binding.cpus == (0, 1)
     assert (binding.numa_nodes, binding.sockets) == (None, None)
-    assert binding.why_not == "the kernel reports no NUMA nodes"
+    assert binding.reason == "the kernel reports no NUMA nodes"
     assert cpu_sets(bound("cores", cpus, 2, gpus)) == [{0}, {1}]
 
 

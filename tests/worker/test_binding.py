@@ -81,14 +81,14 @@ DIVIDED = {"gpus": [{"uuid": "GPU-aaaa-1", "migs": [{"uuid": "MIG-bbbb-2"}]}]}
 def test_a_rank_finds_the_numa_node_of_its_gpu(bind, driver, visible):
     away = bind("cuda", 1, driver, visible)
 
-    assert away["why_not"] == "NUMA node 1 of its GPU has no usable CPU"
+    assert away["reason"] == "NUMA node 1 of its GPU has no usable CPU"
 
 
 def test_a_rank_stays_on_the_numa_node_of_its_gpu(bind):
     binding = bind("cuda", 0, GPU, "0")
 
-    assert (binding["asked"], binding["numa_nodes"]) == ("numa", [0])
-    assert binding["why_not"] == "all usable CPUs are on NUMA node 0"
+    assert (binding["requested"], binding["numa_nodes"]) == ("numa", [0])
+    assert binding["reason"] == "all usable CPUs are on NUMA node 0"
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_gpus_that_cannot_be_read_are_a_reason_where_they_were_promised(
 ):
     broken = {"init_error": pynvml.NVML_ERROR_NO_PERMISSION}
 
-    assert bind(device, 0, broken)["why_not"].startswith(said)
+    assert bind(device, 0, broken)["reason"].startswith(said)

@@ -192,7 +192,7 @@ def test_find_decoder_with_another_interface(monkeypatch, name, stand_in):
     found = torch_loader.find_decoder()
 
     assert (found.name, found.decode_crops) == ("Pillow", None)
-    assert found.why_not_faster.startswith("TypeError")
+    assert found.fallback_reason.startswith("TypeError")
 
 
 def test_find_decoder_of_other_pixels(monkeypatch):
@@ -202,7 +202,7 @@ def test_find_decoder_of_other_pixels(monkeypatch):
 
     found = torch_loader.find_decoder()
 
-    assert found.why_not_faster == (
+    assert found.fallback_reason == (
         "RuntimeError: a test image is decoded to a wrong color"
     )
 
@@ -231,7 +231,7 @@ def test_find_decoder_that_does_not_load(monkeypatch, tmp_path, line, reason):
     found = torch_loader.find_decoder()
 
     assert (found.name, found.decode_crops) == ("Pillow", None)
-    assert found.why_not_faster.startswith(reason)
+    assert found.fallback_reason.startswith(reason)
 
 
 @pytest.mark.usefixtures("imported_again")

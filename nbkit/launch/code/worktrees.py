@@ -41,12 +41,13 @@ class ScriptChange:
         commits = (self.base, self.new)
         return [_git(self.top, "rev-parse", f"{commit}^{{tree}}") for commit in commits]
 
-    def notes(self, against: str) -> list[str]:
-        """Return what the report says of the two versions."""
-        new = f"HEAD ({_git(self.top, 'rev-parse', '--short', 'HEAD')})"
-        if self.uncommitted:
-            new += f" with uncommitted changes ({self.uncommitted})"
-        return [f"base: {against} ({self.base[:7]}); new: {new}; patch: change.patch."]
+    def to_dict(self) -> dict[str, str]:
+        """Return the commits of both versions, as JSON values."""
+        return {
+            "base_commit": self.base[:7],
+            "head_commit": _git(self.top, "rev-parse", "--short", "HEAD"),
+            "uncommitted": self.uncommitted,
+        }
 
     def patch(self) -> bytes:
         """Return what leads from the base to the new version."""

@@ -179,7 +179,7 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
             "oversubscribed": None,
             "replayed": submission["request"]["kind"] == "replay",
         },
-        "origins": submission["origins"],
+        "parameter_sources": submission["parameter_sources"],
         "tags": submission["tags"],
         "determinism": {
             "seed": config.get("seed"),

@@ -141,7 +141,7 @@ function keyFacts(head, numbers) {
     facts.push([trans.__('Data wait'), percent(numbers.data_wait_share), hint]);
   }
   if (numbers.bottleneck) {
-    const change = numbers.try_first ? trans.__('Try: %1', numbers.try_first) : '';
+    const change = numbers.suggestion ? trans.__('Try: %1', numbers.suggestion) : '';
     const how = trans.__('Estimated from step times; run.diagnose() gives details.');
     const hint = `${change} ${how}`.trim();
     facts.push([trans.__('Bottleneck (estimated)'), numbers.bottleneck, hint]);

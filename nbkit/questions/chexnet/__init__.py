@@ -8,6 +8,7 @@ QUESTION = Question(
     modules={
         "ChexnetPlan": ".planning",
         "ChexnetResult": ".page",
+        "describe": ".planning",
         "plan": ".planning",
         "prepare": ".baseline",
         "result": ".page",

@@ -1,4 +1,4 @@
-"""AUROC of several labels, network beside baseline, one device beside several.
+"""AUROC of several labels, compared with a baseline and between device counts.
 
 All is computed from predictions of the same evaluation images. An interval says where
 the value would be for other patients, and, of a network, for another training of it:
@@ -168,7 +168,9 @@ def _caveat(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
     who = [*map(str, range(len(given)))] if patients is None else patients
     what = "image" if patients is None else "patient"
     for wanted, which in ((1, "with"), (0, "without")):
-        count = len({one for one, has in zip(who, given, strict=True) if has == wanted})
+        count = len(
+            {patient for patient, has in zip(who, given, strict=True) if has == wanted}
+        )
         if not count:
             return f"no evaluation image {which} the label"
         if count < FEWEST_PATIENTS:

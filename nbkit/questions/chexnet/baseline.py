@@ -1,4 +1,4 @@
-"""The honest baseline of a multi-label set: what global statistics alone can tell.
+"""Shortcut baseline of a multi-label set, from global image statistics.
 
 A logistic regression for each label, on twelve statistics of the whole image (how
 bright, how contrasty, how sharp; of places in it the border alone). It is fitted to the

@@ -1,4 +1,4 @@
-"""AUROCs of ChestX-ray14 that others have published, by label.
+"""Published AUROCs of ChestX-ray14, by label.
 
 One number each, without an interval, on test images of other splits than any report
 here: context, no comparison.

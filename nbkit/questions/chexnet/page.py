@@ -1,4 +1,4 @@
-"""What the chexnet notebook shows: AUROC of every label, and whether to believe it."""
+"""Report of a chexnet study."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nbkit.questions.chexnet.areas import LabelFinding, ScoredImages, judge_labe
 from nbkit.questions.chexnet.baseline import aligned
 from nbkit.questions.chexnet.chart import areas_chart, epochs_chart
 from nbkit.questions.chexnet.literature import PublishedAreas, published_areas
-from nbkit.questions.chexnet.planning import MADE
+from nbkit.questions.chexnet.planning import SYNTHETIC_MULTILABEL
 from nbkit.questions.chexnet.tables import (
     areas_table,
     published_table,
@@ -33,7 +33,7 @@ from nbkit.questions.chexnet.trainings import (
 )
 from nbkit.reports.caveats import untimed_caveat_text
 from nbkit.reports.conditions import WELCH, conditions
-from nbkit.reports.finite_arms import BaselineLost, not_finite
+from nbkit.reports.finite_arms import BaselineLost, diverged_arms
 from nbkit.reports.page import Evidence, lead, next_run, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
@@ -75,7 +75,7 @@ class ChexnetResult:
     @property
     def is_made(self) -> bool:
         """Whether the images were drawn by a program."""
-        return self.evidence.conditions.get("data") == MADE
+        return self.evidence.conditions.get("data") == SYNTHETIC_MULTILABEL
 
     @cached_property
     def images(self) -> ScoredImages:
@@ -247,7 +247,7 @@ class ChexnetResult:
             sources=[
                 *words.sources(self.plan, labels),
                 WELCH,
-                *(Source(one.source, one.url) for one in self.published),
+                *(Source(row.source, row.url) for row in self.published),
             ],
             quantity="auroc",
             numbers={
@@ -257,11 +257,15 @@ class ChexnetResult:
                 if self.is_judged
                 else None,
                 "trainings": [
-                    {"name": one.name, "seed": one.seed, **asdict(one.run)}
-                    for one in (*self.single, *self.parallel)
+                    {
+                        "name": training.name,
+                        "seed": training.seed,
+                        **asdict(training.run),
+                    }
+                    for training in (*self.single, *self.parallel)
                 ],
                 "speed_up": self.speed_up and asdict(self.speed_up),
-                "published": [asdict(one) for one in self.published],
+                "published": [asdict(row) for row in self.published],
             },
             next_step=next_run(self.evidence, data=_OF_NIH) if self.is_made else "",
         )
@@ -301,7 +305,7 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         if run.nonfinite is not None
     ]
     single, parallel = trained[single_arm], trained[several[0]] if several else {}
-    lost_arms = not_finite(study)
+    lost_arms = diverged_arms(study)
     missing = {slot.arm for slot in study.missing}
     if not single and single_arm in lost_arms and single_arm not in missing:
         reason = (

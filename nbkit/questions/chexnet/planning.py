@@ -1,4 +1,4 @@
-"""What the chexnet notebook will train, decided beforehand."""
+"""Plan of the chexnet notebook."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
 from nbkit.questions.chexnet.areas import FEWEST_PATIENTS
-from nbkit.questions.study_plan import Plan, below_one, smoke_test
+from nbkit.questions.study_plan import Plan, PlanValues, below_one
 from nbkit.reports.parts import Note, Table
 from nbkit.studies.budget import limit_note
 from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 
-MADE = "made-labels"
+SYNTHETIC_MULTILABEL = "synthetic-multilabel"
 """The built-in set of generated images."""
 
 _GPU_DEFAULTS: dict[str, Any] = {
@@ -71,8 +71,19 @@ class ChexnetPlan(Plan):
             "train_images": len(images.train),
             "train_positives": dict(_positives(images, images.train)),
             "patients": _numbered(images),
+            "num_patients": _num_patients(images),
+            "split_by": images.split_by,
             **super().facts,
         }
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for the reader, also on how the data are read.
+
+        Runs record those too, and a report has them from there.
+        """
+        notes = (*self.listing.notes, *alike_classes(self.listing.contents.classes))
+        return [*super().notes, *(f"{note[:1].upper()}{note[1:]}." for note in notes)]
 
     @property
     def labels(self) -> Table:
@@ -126,7 +137,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
     if values["data"] == "synthetic":
         message = (
             "data='synthetic' has one class per image, not multiple labels. Use "
-            f"data={MADE!r}, or the path of a labels CSV."
+            f"data={SYNTHETIC_MULTILABEL!r}, or the path of a labels CSV."
         )
         raise ConfigError(message)
     listing = find(
@@ -147,18 +158,21 @@ def plan(parameters: Parameters) -> ChexnetPlan:
         gpus=values["gpus"],
         margin=p.auroc_margin,
         listing=listing,
-        notes=(
-            *smoke_test(
-                p,
-                devices,
-                "AUROCs are valid; throughput and speedup do not apply to GPUs.",
-            ),
-            *_images(values, listing),
-            _what(values),
-            _conditions(values, largest),
-        ),
         parameters=p,
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what the images are, what is trained, and the conditions."""
+    return [
+        *plan.smoke_test(
+            "AUROCs are valid; throughput and speedup do not apply to GPUs."
+        ),
+        *_images(plan),
+        _what(plan),
+        _conditions(plan),
+    ]
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
@@ -190,7 +204,7 @@ def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
         message = (
             f"data={data!r} is of kind {listing.kind} with one class per image, not "
             "multi-label. Use a labels CSV, the folder or table of NIH ChestX-ray14, "
-            f"or data={MADE!r}."
+            f"or data={SYNTHETIC_MULTILABEL!r}."
         )
         raise ConfigError(message)
     if not images.evaluation:
@@ -293,42 +307,55 @@ def _patients_with(images: Contents) -> dict[str, int]:
     }
 
 
-def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
+def _num_patients(images: Contents) -> dict[str, int] | None:
+    """Return the number of patients in each split; None if they are unknown."""
+    if not images.patients:
+        return None
+    splits = {"train": images.train, "evaluation": images.evaluation}
+    return {
+        split: len({images.patients[sample.name] for sample in samples})
+        for split, samples in splits.items()
+    }
+
+
+def _images(plan: PlanValues) -> Iterable[str]:
     """Yield what the images are, and of how many patients."""
-    if values["data"] == MADE:
+    facts, data = plan.facts, _largest(plan).data
+    if data == SYNTHETIC_MULTILABEL:
         yield (
             "Generated patterns, not X-rays: label 'bright' is a planted shortcut, "
             "'upper' depends on position, 'coin' cannot be learned, and 'rare' has no "
             "evaluation image."
         )
-    elif values["data"] in NAMED:
-        yield f"Images: built-in set {values['data']}."
+    elif data in NAMED:
+        yield f"Images: built-in set {data}."
     else:
-        yield f"Images: {values['data']}, read as {listing.kind}."
-    images = listing.contents
-    if images.split_by:
-        yield f"Train/evaluation split: {images.split_by}."
-    notes = (*listing.notes, *alike_classes(images.classes))
-    yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
-    if not images.patients:
+        yield f"Images: {data}, read as {facts['data_kind']}."
+    if facts["split_by"]:
+        yield f"Train/evaluation split: {facts['split_by']}."
+    patients = facts["num_patients"]
+    if patients is None:
         yield (
             "No patient_id: images are treated as independent, so CIs are too narrow "
             "if a patient has several images."
         )
         return
-    train = {images.patients[sample.name] for sample in images.train}
-    evaluation = {images.patients[sample.name] for sample in images.evaluation}
     yield (
-        f"Patients: {len(train):,} for training, {len(evaluation):,} for evaluation, "
-        "no overlap."
+        f"Patients: {patients['train']:,} for training, {patients['evaluation']:,} for "
+        "evaluation, no overlap."
     )
 
 
-def _what(values: Mapping[str, Any]) -> str:
-    repeats, gpus = values["repeats"], values["gpus"]
-    seeds = f"seed {values['seed']}"
+def _largest(plan: PlanValues) -> ExperimentConfig:
+    """Return the configuration on the most devices."""
+    return max(plan.arms.values(), key=lambda config: config.gpus)
+
+
+def _what(plan: PlanValues) -> str:
+    repeats, gpus, seed = plan.repeats, plan.facts["gpus"], plan.parameters["seed"]
+    seeds = f"seed {seed}"
     if repeats > 1:
-        seeds = f"seeds {values['seed']} to {values['seed'] + repeats - 1}"
+        seeds = f"seeds {seed} to {seed + repeats - 1}"
     if gpus == 1:
         return f"{plural(repeats, 'training')} on 1 device ({seeds}); no comparison."
     return (
@@ -337,13 +364,15 @@ def _what(values: Mapping[str, Any]) -> str:
     )
 
 
-def _conditions(values: Mapping[str, Any], config: ExperimentConfig) -> str:
-    batch, gpus = values["global_batch_size"], values["gpus"]
-    split = f" ({batch // gpus} per device)" if gpus > 1 else ""
+def _conditions(plan: PlanValues) -> str:
+    config = _largest(plan)
+    per_device, gpus = int(config.batch_size_per_gpu), config.gpus
+    batch = per_device * gpus
+    split = f" ({per_device} per device)" if gpus > 1 else ""
     return (
-        f"{config.model}, {values['weights']} weights, {config.precision}, "
+        f"{config.model}, {config.weights} weights, {config.precision}, "
         f"{config.image_size}x{config.image_size}, global batch "
-        f"{batch}{split}, {plural(values['epochs'], 'epoch')} of AdamW, peak learning "
-        f"rate {config.learning_rate:.3g}, label weighting {config.label_weighting}, "
-        "BatchNorm statistics per device."
+        f"{batch}{split}, {plural(config.epochs or 0, 'epoch')} of AdamW, peak "
+        f"learning rate {config.learning_rate:.3g}, label weighting "
+        f"{config.label_weighting}, BatchNorm statistics per device."
     )

@@ -94,7 +94,11 @@ def same_table(
                 *("difference of devices", "difference.value"),
                 *("{:+.3f}".format, "difference"),
             ),
-            Column("95% CI", "difference", lambda it: interval_text(it, "{:+.3f}")),
+            Column(
+                "95% CI",
+                "difference",
+                lambda difference: interval_text(difference, "{:+.3f}"),
+            ),
             *_ends("difference", "difference"),
             Column(
                 *(

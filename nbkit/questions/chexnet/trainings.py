@@ -1,4 +1,4 @@
-"""The trainings of a chexnet study, each with what it said of every image."""
+"""Trainings of a chexnet study and their predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much concurrent jobs slow each other down."""
+"""Slowdown of concurrent jobs."""
 
 from nbkit.questions.question import Question
 
@@ -8,6 +8,7 @@ QUESTION = Question(
     modules={
         "ConcurrentPlan": ".planning",
         "ConcurrentResult": ".page",
+        "describe": ".planning",
         "plan": ".planning",
         "prepare": ".planning",
         "result": ".page",

@@ -26,12 +26,12 @@ def slowdown_chart(
             "slowdown": job.slowdown[0],
             "low": job.slowdown[1],
             "high": job.slowdown[2],
-            "runs": job.kept.n_a,
-            "alone": job.kept.n_b,
+            "runs": job.rate_ratio.n_a,
+            "alone": job.rate_ratio.n_b,
         }
         for setting, many in jobs.items()
         for job in many
-        if job.kept is not None and job.slowdown is not None
+        if job.rate_ratio is not None and job.slowdown is not None
     ]
     others = [
         {

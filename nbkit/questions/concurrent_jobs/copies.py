@@ -1,4 +1,4 @@
-"""A copy of the data for each job, where jobs are not to share their storage."""
+"""A copy of the data for each job, for separate storage."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     return copies
 
 
-def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
-    """Make the copies that are not there yet; say which there are.
+def copy_data(data: str, copies: Sequence[Path]) -> dict[Path, bool]:
+    """Make the copies that are missing; return for each whether it is new.
 
     A copy has its name only once it is whole. It stays when all is done.
     """
-    notes = []
+    is_new: dict[Path, bool] = {}
     for copy in copies:
         if copy.is_dir():
             _refuse_other_data(data, copy)
-            notes.append(f"{copy} already exists, with the same file names and sizes.")
+            is_new[copy] = False
             continue
         try:
             _copy(data, copy)
@@ -61,8 +61,8 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
             raise store_error(copy, OSError(str(error))) from error
         except OSError as error:
             raise store_error(copy, error) from error
-        notes.append(f"{copy} is a copy of {data}. Remove it when no longer needed.")
-    return notes
+        is_new[copy] = True
+    return is_new
 
 
 def _copy(data: str, copy: Path) -> None:

@@ -1,4 +1,4 @@
-"""CPUs of one's own for each job: whole cores if there are enough, near its GPUs."""
+"""Separate CPUs for each job: whole cores if there are enough, near its GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CpuShare:
     devices: tuple[str, ...] = ()
     """UUIDs of the GPUs on whose NUMA nodes these CPUs are; empty if that did not
     decide, since there are no GPUs, or there is one NUMA node."""
-    why_not_near: str | None = None
+    fallback_reason: str | None = None
     """Why the CPUs are other than whole cores near its GPUs."""
 
 
@@ -41,16 +41,16 @@ def cpu_shares(
     by_gpu = bool(taken) and not divided
     nodes = GpuNodes(tuple(gpu.numa_node for gpu in taken)) if by_gpu else None
     parts = [choose("cores", cpus, place, total, nodes) for place in range(total)]
-    why_not = next((part.why_not for part in parts if part.why_not), None)
+    reason = next((part.reason for part in parts if part.reason), None)
     if divided:
-        why_not = "separate cores, chosen regardless of its MIG instance"
-    is_near = by_gpu and not why_not and len({cpu.numa_node for cpu in usable}) > 1
+        reason = "separate cores, chosen regardless of its MIG instance"
+    is_near = by_gpu and not reason and len({cpu.numa_node for cpu in usable}) > 1
     ends = [sum(sizes[: job + 1]) for job in range(len(sizes))]
     return [
         CpuShare(
             tuple(sorted(chain(*(part.cpus for part in parts[end - size : end])))),
             tuple(gpu.name for gpu in taken[end - size : end]) if is_near else (),
-            why_not,
+            reason,
         )
         for end, size in zip(ends, sizes, strict=True)
     ]

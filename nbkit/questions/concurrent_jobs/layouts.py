@@ -1,4 +1,4 @@
-"""Layouts: which jobs run together, how large, and under which conditions."""
+"""Layouts of concurrent jobs and their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the notebook of concurrent jobs shows: slowdown, fairness, total, settings."""
+"""Report of a study of concurrent jobs."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def result(study: Study) -> ConcurrentResult:
 
 def _layout_sentence(jobs: ConcurrentJobs) -> str:
     """Return what concurrent jobs show, in words."""
-    if not all(job.counts and job.alone.counts for job in jobs.jobs):
+    if not all(job.is_valid and job.alone.is_valid for job in jobs.jobs):
         return f"Layout {jobs.name}: no comparison, because a job diverged (NaN/Inf)."
     slowdown, total = _slowdown_words(jobs), jobs.aggregate_efficiency
     if slowdown is None or total is None or jobs.fairness is None:
@@ -202,7 +202,7 @@ def _layout_sentence(jobs: ConcurrentJobs) -> str:
 
 def _slowdown_words(jobs: ConcurrentJobs) -> str | None:
     """Return the slowdown, unless the control differs by as much; None without one."""
-    ratios = [job.kept for job in jobs.jobs if job.kept is not None]
+    ratios = [job.rate_ratio for job in jobs.jobs if job.rate_ratio is not None]
     floor = jobs.noise_floor
     if ratios and floor is not None and all(map(floor.covers, ratios)):
         return f"no slowdown beyond {_control(floor)}"

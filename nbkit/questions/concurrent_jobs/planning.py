@@ -1,4 +1,4 @@
-"""What the notebook of concurrent jobs will measure, decided before it starts."""
+"""Plan of the notebook of concurrent jobs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from nbkit.plural import plural
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
-from nbkit.questions.study_plan import Plan, below_one, images_in_words, smoke_test
+from nbkit.questions.study_plan import Plan, PlanValues, below_one, images_in_words
 from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
-from nbkit.telemetry.topology import Cpu, read_cpus
+from nbkit.telemetry.topology import read_cpus
 
 _FEWEST_DEVICES = 2
 _MOST_JOBS = 8
@@ -117,22 +117,35 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     check_enough_images(arm.replace(data=values["data"]) for arm in arms.values())
     return ConcurrentPlan(
         arms=arms,
-        prepared={"planned": [asdict(layout) for layout in planned]},
+        prepared={
+            "planned": [asdict(layout) for layout in planned],
+            "cpu_shares": [asdict(share) for share in shares],
+            "share_cores": bool(shares)
+            and shared_cores([share.cpus for share in shares], cpus),
+            "copies": [{"folder": str(copy)} for copy in copies],
+            "threads_per_rank": threads,
+        },
         concurrent=[layout.jobs for layout in planned if len(layout.sizes) > 1],
         control=planned[0].alone[0] if p.control else None,
         repeats=values["repeats"],
         environment={"OMP_NUM_THREADS": str(threads)},
         data=values["data"],
         copies=copies,
-        notes=(
-            *smoke_test(p, devices, "The numbers do not apply to jobs on GPUs."),
-            _what(planned, values["repeats"], control=p.control),
-            *_pinning(shares, cpus),
-            *_storage(p.storage, copies),
-            _conditions(next(iter(arms.values())), p.seed, threads),
-        ),
         parameters=p,
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what runs together, on which CPUs, and what all arms have in common."""
+    return [
+        *plan.smoke_test("The numbers do not apply to jobs on GPUs."),
+        _what(plan),
+        *_pinning(plan.facts),
+        *_storage(plan),
+        _conditions(plan),
+        *map(_copy_note, _made_copies(plan.facts)),
+    ]
 
 
 def prepare(plan: ConcurrentPlan) -> ConcurrentPlan:
@@ -143,7 +156,11 @@ def prepare(plan: ConcurrentPlan) -> ConcurrentPlan:
     StoreError
         If a copy cannot be written.
     """
-    return replace(plan, notes=(*plan.notes, *copy_data(plan.data, plan.copies)))
+    made = [
+        {"folder": str(copy), "data": plan.data, "is_new": is_new}
+        for copy, is_new in copy_data(plan.data, plan.copies).items()
+    ]
+    return replace(plan, prepared={**plan.prepared, "copies": made})
 
 
 def _check_values(p: Parameters) -> None:
@@ -235,8 +252,10 @@ def _config(
     )
 
 
-def _what(planned: Sequence[Planned], repeats: int, *, control: bool) -> str:
+def _what(plan: PlanValues) -> str:
     """Return how much is measured."""
+    planned = [Planned.of(layout) for layout in plan.facts["planned"]]
+    repeats, control = plan.repeats, bool(plan.control)
     jobs = planned[0].sizes
     one_job = any(len(layout.sizes) == 1 for layout in planned)
     groups = sum(len(layout.sizes) > 1 for layout in planned)
@@ -251,7 +270,8 @@ def _what(planned: Sequence[Planned], repeats: int, *, control: bool) -> str:
     )
 
 
-def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
+def _pinning(facts: Mapping[str, Any]) -> Iterator[str]:
+    shares = [CpuShare(**share) for share in facts["cpu_shares"]]
     if not shares:
         return
     cpus_by_job = ", ".join(
@@ -267,25 +287,41 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
             "Pinned jobs use GPUs and CPUs on the same NUMA nodes; other jobs use any "
             "free GPUs."
         )
-    if shares[0].why_not_near:
-        yield f"Cores are pinned per rank: {shares[0].why_not_near}."
-    if shared_cores([share.cpus for share in shares], cpus):
+    if shares[0].fallback_reason:
+        yield f"Cores are pinned per rank: {shares[0].fallback_reason}."
+    if facts["share_cores"]:
         yield "Some pinned jobs share a physical core."
 
 
-def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
-    if copies:
+def _storage(plan: PlanValues) -> Iterator[str]:
+    parents = {str(Path(copy["folder"]).parent) for copy in plan.facts["copies"]}
+    if parents:
+        storage = dict.fromkeys(plan.parameters["storage"])
         yield (
-            f"Storage: {' and '.join(dict.fromkeys(storage))}. With separate storage, "
-            "each job reads its own copy of the data in "
-            f"{', '.join(sorted({str(c.parent) for c in copies}))}. The page cache is "
-            "not controlled."
+            f"Storage: {' and '.join(storage)}. With separate storage, each job reads "
+            f"its own copy of the data in {', '.join(sorted(parents))}. The page cache "
+            "is not controlled."
         )
 
 
-def _conditions(config: ExperimentConfig, seed: int, threads: int) -> str:
+def _made_copies(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the copies of the data once they are made."""
+    return [copy for copy in facts["copies"] if "is_new" in copy]
+
+
+def _copy_note(copy: Mapping[str, Any]) -> str:
+    if not copy["is_new"]:
+        return f"{copy['folder']} already exists, with the same file names and sizes."
+    return (
+        f"{copy['folder']} is a copy of {copy['data']}. Remove it when no longer "
+        "needed."
+    )
+
+
+def _conditions(plan: PlanValues) -> str:
     """Return what all arms have in common."""
-    size = config.image_size
+    config, seed = next(iter(plan.arms.values())), plan.parameters["seed"]
+    size, threads = config.image_size, plan.facts["threads_per_rank"]
     return (
         f"Conditions: {config.model}, {config.precision}, batch "
         f"{config.batch_size_per_gpu} per rank, {size}x{size}, "

@@ -1,4 +1,4 @@
-"""The runs of a study of concurrent jobs, read from the store: alone, and in rounds."""
+"""Stored runs of concurrent jobs, alone and by round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nbkit.questions.concurrent_jobs.slowdown import (
     Round,
     overlap,
 )
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.finite_arms import diverged_arms
 from nbkit.review.usable_arms import usable_arms
 from nbkit.statistics import NoiseFloor, measured_steps
 from nbkit.statistics.quantities import UNKNOWN
@@ -58,15 +58,15 @@ class Measured:
     @property
     def verdicts(self) -> list[statistics.Ratio]:
         """On every job, on all together and on every setting."""
-        ratios = [job.kept for one in self.concurrent for job in one.jobs]
-        ratios += [one.aggregate_efficiency for one in self.concurrent]
+        ratios = [job.rate_ratio for setting in self.concurrent for job in setting.jobs]
+        ratios += [setting.aggregate_efficiency for setting in self.concurrent]
         ratios += [
-            one.against_one_job(self.one_jobs[one.name])
-            for one in self.concurrent
-            if one.name in self.one_jobs
+            setting.against_one_job(self.one_jobs[setting.name])
+            for setting in self.concurrent
+            if setting.name in self.one_jobs
         ]
         ratios += [effect.ratio for effect in self.effects]
-        return [one for one in ratios if one is not None]
+        return [verdict for verdict in ratios if verdict is not None]
 
     @property
     def controls(self) -> list[NoiseFloor]:
@@ -107,7 +107,7 @@ class Measured:
     def _ratio(
         self, runs: IsolatedRuns, other: IsolatedRuns
     ) -> statistics.Ratio | None:
-        if not (runs.rates and other.rates and runs.counts and other.counts):
+        if not (runs.rates and other.rates and runs.is_valid and other.is_valid):
             return None
         return statistics.ratio(
             list(runs.rates.values()),
@@ -140,9 +140,10 @@ def measured(study: Study) -> Measured:
     names = dict.fromkeys(arm for layout in planned for arm in layout.alone)
     control_arms = tuple(study.control or ())
     # Slowdowns of every job are against jobs alone, of which the control is one.
-    usable = usable_arms(finished, not_finite(study), control_arms)
+    usable = usable_arms(finished, diverged_arms(study), control_arms)
     alone = {
-        arm: replace(_alone(arm, finished[arm]), counts=arm in usable) for arm in names
+        arm: replace(_alone(arm, finished[arm]), is_valid=arm in usable)
+        for arm in names
     }
     control = _control(study, finished) if {*control_arms} <= {*usable} else None
     result = Measured(
@@ -198,7 +199,7 @@ def _concurrent(
     rounds = tuple(
         _round(repeat, [runs[repeat] for runs in runs_of]) for repeat in repeats
     )
-    counted = [round_.rates for round_ in rounds if round_.counts]
+    counted = [round_.rates for round_ in rounds if round_.is_valid]
     return ConcurrentJobs(
         name=layout.name,
         setting=layout.setting.name,
@@ -209,7 +210,7 @@ def _concurrent(
                 alone=alone[base],
                 rates=tuple(rates[place] for rates in counted),
                 noise_floor=control,
-                counts=arm in usable,
+                is_valid=arm in usable,
             )
             for place, (arm, size, base) in enumerate(
                 zip(layout.jobs, layout.sizes, layout.alone, strict=True)

@@ -1,4 +1,4 @@
-"""Concurrent jobs against the same job alone: overlap, slowdown, fairness, total.
+"""Overlap, slowdown, fairness and total throughput of concurrent jobs.
 
 A *round* is one time that several jobs are started together. A job's rate in a round is
 images over the time of those of its measured steps during which every other job of the
@@ -95,7 +95,7 @@ class Round:
     overlap: Overlap
 
     @property
-    def counts(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether its jobs overlapped for long enough."""
         return self.overlap.is_enough
 
@@ -112,7 +112,7 @@ class IsolatedRuns:
     arm: str
     rates: Mapping[int, float]
     """Images/s by repeat, over the time of the measured steps."""
-    counts: bool = True
+    is_valid: bool = True
     """Whether its trainings were finite, so that others may be compared with it."""
 
     @property
@@ -132,8 +132,8 @@ class ConcurrentJob:
     rates: tuple[float, ...]
     """Images/s by round that counts."""
     noise_floor: NoiseFloor | None = None
-    counts: bool = True
-    """Whether its trainings were finite; alone, `IsolatedRuns.counts` says."""
+    is_valid: bool = True
+    """Whether its trainings were finite; alone, `IsolatedRuns.is_valid` says."""
     comparisons: int = 1
     """How many verdicts of the report share the error rate."""
 
@@ -146,11 +146,11 @@ class ConcurrentJob:
     def is_comparable(self) -> bool:
         """Whether it has rates of finite trainings, among others and alone."""
         return bool(
-            self.rates and self.alone.rates and self.counts and self.alone.counts
+            self.rates and self.alone.rates and self.is_valid and self.alone.is_valid
         )
 
     @cached_property
-    def kept(self) -> Ratio | None:
+    def rate_ratio(self) -> Ratio | None:
         """Concurrent rate / rate alone; None if one is missing or not finite."""
         if not self.is_comparable:
             return None
@@ -169,7 +169,7 @@ class ConcurrentJob:
 
         None if they cannot be compared.
         """
-        ratio = self.kept
+        ratio = self.rate_ratio
         if ratio is None:
             return None
         low = None if ratio.ci_high is None else 1 / ratio.ci_high
@@ -179,7 +179,7 @@ class ConcurrentJob:
     @cached_property
     def needed(self) -> RunsNeeded | None:
         """Number of repeats needed for a verdict; None before two repeats."""
-        ratio = self.kept
+        ratio = self.rate_ratio
         if ratio is None or min(ratio.n_a, ratio.n_b) < 2:
             return None
         return statistics.runs_needed(
@@ -207,7 +207,7 @@ class ConcurrentJobs:
     @property
     def counted(self) -> list[Round]:
         """The rounds whose jobs overlapped for long enough."""
-        return [round_ for round_ in self.rounds if round_.counts]
+        return [round_ for round_ in self.rounds if round_.is_valid]
 
     @property
     def totals(self) -> list[float]:
@@ -230,31 +230,31 @@ class ConcurrentJobs:
         ]
 
     @property
-    def counts(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether all trainings of its concurrent jobs were finite."""
-        return all(job.counts for job in self.jobs)
+        return all(job.is_valid for job in self.jobs)
 
     @cached_property
     def aggregate_efficiency(self) -> Ratio | None:
         """Total rate / sum of the jobs alone; None if one is missing."""
-        if not all(job.alone.counts for job in self.jobs):
+        if not all(job.alone.is_valid for job in self.jobs):
             return None
         return self._ratio(self.sums_alone, "sum of jobs alone")
 
     def against_one_job(self, one_job: IsolatedRuns) -> Ratio | None:
         """Return total rate / rate of one job on all devices."""
-        if not one_job.counts:
+        if not one_job.is_valid:
             return None
         return self._ratio(list(one_job.rates.values()), one_job.arm)
 
     def against(self, other: ConcurrentJobs) -> Ratio | None:
         """Return total rate / total rate of the same jobs in another setting."""
-        if not other.counts:
+        if not other.is_valid:
             return None
         return self._ratio(other.totals, f"{other.name} concurrent")
 
     def _ratio(self, base: Sequence[float], base_name: str) -> Ratio | None:
-        if not self.totals or not base or not self.counts:
+        if not self.totals or not base or not self.is_valid:
             return None
         return statistics.ratio(
             self.totals,
@@ -279,7 +279,7 @@ class ConcurrentJobs:
 
     @property
     def _shares(self) -> list[list[float]]:
-        if not all(job.counts and job.alone.counts for job in self.jobs):
+        if not all(job.is_valid and job.alone.is_valid for job in self.jobs):
             return []
         alone = [job.alone.images_per_second for job in self.jobs]
         known = [summary.median for summary in alone if summary is not None]
@@ -302,7 +302,7 @@ class ConcurrentJobs:
                     "alone": job.alone.arm,
                     "images_per_second": list(job.rates),
                     "slowdown": job.slowdown and list(job.slowdown),
-                    "verdict": job.kept and job.kept.verdict,
+                    "verdict": job.rate_ratio and job.rate_ratio.verdict,
                 }
                 for job in self.jobs
             ],
@@ -316,7 +316,7 @@ class ConcurrentJobs:
                     "run_ids": list(round_.run_ids),
                     "overlap_seconds": round_.overlap.seconds,
                     "overlap_share": round_.overlap.share,
-                    "counts": round_.counts,
+                    "is_valid": round_.is_valid,
                 }
                 for round_ in self.rounds
             ],

@@ -1,4 +1,4 @@
-"""Tables of concurrent jobs: each job, all together, settings, rounds, published."""
+"""Tables of concurrent jobs: jobs, totals, settings, rounds, published."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _RATE = (
     Column("images/s", "images_per_second.median", wording.rate, "images_per_second"),
     Column(
         *("95% CI (n)", "images_per_second"),
-        lambda it: f"{interval(wording.rate)(it) or wording.UNKNOWN} ({it.n})",
+        lambda summary: (
+            f"{interval(wording.rate)(summary) or wording.UNKNOWN} ({summary.n})"
+        ),
     ),
 )
 _JOBS = (
@@ -32,10 +34,10 @@ _JOBS = (
         csv="images_per_second_alone",
     ),
     Column("(n)", "alone.rates", lambda rates: f"({len(rates)})"),
-    Column("slowdown", "slowdown", lambda it: f"{it[0]:.3f}"),
-    Column("95% CI", "slowdown", lambda it: ratio_interval(*it[1:])),
-    Column("verdict", "kept.verdict"),
-    Column("needed", lambda job: needed_runs(job.needed, job.kept)),
+    Column("slowdown", "slowdown", lambda slowdown: f"{slowdown[0]:.3f}"),
+    Column("95% CI", "slowdown", lambda slowdown: ratio_interval(*slowdown[1:])),
+    Column("verdict", "rate_ratio.verdict"),
+    Column("needed", lambda job: needed_runs(job.needed, job.rate_ratio)),
     *(
         Column(None, lambda job, at=at: job.slowdown and job.slowdown[at], csv=name)
         for at, name in enumerate(
@@ -119,7 +121,7 @@ _SETTINGS = (
     Column("measured", "measured"),
     Column("what", "what"),
     *ratio("ratio", "ratio", "ratio_estimate"),
-    Column("runs", "ratio", lambda it: f"{it.n_a} and {it.n_b}"),
+    Column("runs", "ratio", lambda ratio: f"{ratio.n_a} and {ratio.n_b}"),
     Column(None, "ratio.ci_low", csv="ratio_ci_low"),
     Column(None, "ratio.ci_high", csv="ratio_ci_high"),
 )
@@ -149,7 +151,7 @@ def rounds_table(
             Column(
                 "concurrent jobs",
                 lambda round_: (
-                    names[round_.run_ids] + " (left out)" * (not round_.counts)
+                    names[round_.run_ids] + " (left out)" * (not round_.is_valid)
                 ),
             ),
             Column("repeat", "repeat", lambda repeat: f"{repeat + 1}"),
@@ -159,7 +161,7 @@ def rounds_table(
             Column("images/s", "overlap.images_per_second", joined(wording.rate)),
             Column("on", "run_ids", joined(lambda r: places.get(r, wording.UNKNOWN))),
             Column("runs", "run_ids", " ".join),
-            Column(None, "counts", csv="counts"),
+            Column(None, "is_valid", csv="is_valid"),
         ),
         [round_ for jobs in concurrent for round_ in jobs.rounds],
         [

@@ -1,4 +1,4 @@
-"""How fast inference is in each format, and how accurate."""
+"""Inference latency, throughput and accuracy by number format."""
 
 from nbkit.questions.question import Question
 
@@ -8,6 +8,7 @@ QUESTION = Question(
     modules={
         "InferencePlan": ".planning",
         "InferenceResult": ".page",
+        "describe": ".planning",
         "plan": ".planning",
         "prepare": ".start",
         "result": ".evidence",

@@ -1,4 +1,4 @@
-"""What the inference notebook shows: latency, throughput, accuracy, report."""
+"""Stored results of an inference study."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def result(study: Study) -> InferenceResult:
             for size in sizes
         },
         timings=timings,
-        kept=judge_accuracy(
+        accuracies=judge_accuracy(
             predictions,
             {arm: _score(starts[0]) for arm, starts in finished.items()},
             baseline,

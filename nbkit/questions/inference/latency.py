@@ -1,4 +1,4 @@
-"""Inference: each format's speed by batch size, beside what is left of its accuracy.
+"""Throughput, latency and accuracy of formats by batch size.
 
 A speed-up is a headline only if the format's accuracy is not shown to be lower. All
 formats answer on the same images with the same weights, so that accuracies are compared
@@ -55,7 +55,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Kept:
+class FormatAccuracy:
     """Accuracy of a format compared with the baseline."""
 
     arm: str
@@ -96,12 +96,12 @@ def judge_accuracy(
     *,
     margin: float = ACCURACY_MARGIN,
     withheld: str | None = None,
-) -> dict[str, Kept]:
+) -> dict[str, FormatAccuracy]:
     """Compare the predictions of all formats on the evaluation images."""
     reference = next(iter(predictions.get(baseline, [])), None)
     withheld = withheld or _why_by_chance(reference, baseline)
     own_score = scores.get(baseline)
-    accuracy_by_arm: dict[str, Kept] = {}
+    accuracy_by_arm: dict[str, FormatAccuracy] = {}
     for arm, starts in predictions.items():
         own = next(iter(starts), None)
         score = scores.get(arm)
@@ -109,7 +109,7 @@ def judge_accuracy(
         comparable = arm != baseline and _are_of_the_same(own, reference)
         if comparable and withheld is None:
             paired = _paired(own, reference, margin)
-        accuracy_by_arm[arm] = Kept(
+        accuracy_by_arm[arm] = FormatAccuracy(
             arm=arm,
             score_name=score[0] if score else None,
             score=score[1] if score else None,
@@ -208,14 +208,14 @@ def _signs(predictions: LabelPredictions) -> list[bool | None]:
 
 def computed_sentence(
     served: Sequence[Served],
-    kept: Mapping[str, Kept],
+    accuracies: Mapping[str, FormatAccuracy],
     baseline: str,
     *,
     floors: Mapping[int, NoiseFloor] | None = None,
 ) -> str:
     """Return the result in one sentence."""
     compared = [arm for arm in served if arm.against and not arm.is_control]
-    sound = [arm for arm in compared if not _loses(arm, kept)]
+    sound = [arm for arm in compared if not _loses(arm, accuracies)]
     if not compared:
         if any(arm.arm != baseline and not arm.is_control for arm in served):
             return (
@@ -248,9 +248,11 @@ def computed_sentence(
         text = f"No format keeps the accuracy of {baseline}"
     else:
         of = _best_of(len(shown), len(hidden), baseline)
-        text = _clause(best, kept.get(best.arm), baseline) + of
+        text = _clause(best, accuracies.get(best.arm), baseline) + of
     least = max(1.0, _estimate(best) if best else 1.0)
-    losing = [arm for arm in compared if _loses(arm, kept) and _estimate(arm) > least]
+    losing = [
+        arm for arm in compared if _loses(arm, accuracies) and _estimate(arm) > least
+    ]
     if losing:
         fastest = max(losing, key=_estimate)
         against = fastest.against
@@ -258,7 +260,7 @@ def computed_sentence(
         text += (
             f"; excluded: {fastest.arm} at batch size {fastest.batch_size}, "
             f"{ratio_text(against, baseline)}; "
-            f"{accuracy_in_words(kept[fastest.arm], baseline)}"
+            f"{accuracy_in_words(accuracies[fastest.arm], baseline)}"
         )
     return f"{text}."
 
@@ -273,32 +275,32 @@ def _best_of(shown: int, hidden: int, baseline: str) -> str:
     return f"; {which}, CI not corrected for selection"
 
 
-def _loses(arm: Served, kept: Mapping[str, Kept]) -> bool:
-    return arm.arm in kept and kept[arm.arm].is_losing
+def _loses(arm: Served, accuracies: Mapping[str, FormatAccuracy]) -> bool:
+    return arm.arm in accuracies and accuracies[arm.arm].is_losing
 
 
 def _estimate(arm: Served) -> float:
     return arm.against.estimate if arm.against else 1.0
 
 
-def _clause(best: Served, kept: Kept | None, baseline: str) -> str:
+def _clause(best: Served, accuracy: FormatAccuracy | None, baseline: str) -> str:
     against = best.against
     assert against is not None
     text = (
         f"{best.arm} reaches {wording.rate(best.images_per_second.median)} images/s at "
         f"batch size {best.batch_size}, {ratio_text(against, baseline)}"
     )
-    accuracy = None if kept is None else accuracy_in_words(kept, baseline)
-    return f"{text}; {accuracy or 'accuracy not compared'}"
+    words = None if accuracy is None else accuracy_in_words(accuracy, baseline)
+    return f"{text}; {words or 'accuracy not compared'}"
 
 
-def accuracy_in_words(kept: Kept, baseline: str) -> str | None:
+def accuracy_in_words(accuracy: FormatAccuracy, baseline: str) -> str | None:
     """Return whether a format keeps the accuracy of the baseline; None if unknown."""
-    paired = kept.paired
-    if kept.withheld is not None and kept.score is not None:
-        return f"accuracy not judged: {kept.withheld}"
+    paired = accuracy.paired
+    if accuracy.withheld is not None and accuracy.score is not None:
+        return f"accuracy not judged: {accuracy.withheld}"
     if paired is None:
-        return _scores_in_words(kept, baseline)
+        return _scores_in_words(accuracy, baseline)
     low, high = (f"{100 * end:+.1f}" for end in (paired.ci_low, paired.ci_high))
     verdicts = {
         "kept": "accuracy kept",
@@ -312,10 +314,10 @@ def accuracy_in_words(kept: Kept, baseline: str) -> str | None:
     )
 
 
-def _scores_in_words(kept: Kept, baseline: str) -> str | None:
+def _scores_in_words(accuracy: FormatAccuracy, baseline: str) -> str | None:
     """Return both scores where there is no test of their difference."""
-    if kept.score_name != "mean_auroc" or kept.score is None:
+    if accuracy.score_name != "mean_auroc" or accuracy.score is None:
         return None
-    other = kept.baseline_score
+    other = accuracy.baseline_score
     base = "unknown" if other is None else f"{other:.3f}"
-    return f"mean AUROC {kept.score:.3f} ({baseline} {base}), difference not tested"
+    return f"mean AUROC {accuracy.score:.3f} ({baseline} {base}), difference not tested"

@@ -1,4 +1,4 @@
-"""Published results of inference: of this GPU, or of this model anywhere."""
+"""Published results of inference, by GPU and model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an inference study says: latency, throughput, accuracy, formats."""
+"""Report of an inference study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbkit import statistics
 from nbkit.config import ExperimentConfig
 from nbkit.questions.inference.chart import latency_chart, throughput_chart
 from nbkit.questions.inference.latency import (
-    Kept,
+    FormatAccuracy,
     Served,
     accuracy_in_words,
     computed_sentence,
@@ -82,7 +82,7 @@ class InferenceResult:
     """The comparison of all formats at one batch size."""
     timings: Mapping[str, Sequence[Mapping[int, LatencyTiming]]]
     """Timings of every process start by format, each by batch size."""
-    kept: Mapping[str, Kept]
+    accuracies: Mapping[str, FormatAccuracy]
     """Accuracy by format; the control among them."""
     configs: Mapping[str, ExperimentConfig]
     workers: Mapping[str, Mapping[str, Any]]
@@ -212,8 +212,12 @@ class InferenceResult:
     @property
     def accuracy(self) -> Table | Note:
         """Accuracy of the formats, or why it is unknown."""
-        kept = {arm: one for arm, one in self.kept.items() if arm != self._any.control}
-        if all(one.score is None for one in kept.values()):
+        accuracies = {
+            arm: accuracy
+            for arm, accuracy in self.accuracies.items()
+            if arm != self._any.control
+        }
+        if all(accuracy.score is None for accuracy in accuracies.values()):
             return Note(
                 [
                     "Accuracy is unknown without evaluation images. Use -p data with "
@@ -221,7 +225,7 @@ class InferenceResult:
                 ]
             )
         margin = self.evidence.plan.get("accuracy_margin", ACCURACY_MARGIN)
-        return accuracy_table(kept, self.baseline, margin)
+        return accuracy_table(accuracies, self.baseline, margin)
 
     @property
     def _unavailable(self) -> dict[str, str]:
@@ -236,7 +240,7 @@ class InferenceResult:
         gpu_name = self.evidence.conditions["device_name"]
         return [
             row
-            for precision in dict.fromkeys(one.precision for one in self.served)
+            for precision in dict.fromkeys(served.precision for served in self.served)
             for row in lookup(
                 model=config.model,
                 gpu_name=gpu_name,
@@ -265,7 +269,7 @@ class InferenceResult:
         """One sentence, computed from the data."""
         return computed_sentence(
             self.served,
-            self.kept,
+            self.accuracies,
             self.baseline,
             floors={
                 size: arms.noise_floor
@@ -278,12 +282,12 @@ class InferenceResult:
     def untimed(self) -> str:
         """Accuracies: the part of the answer that does not depend on times."""
         own = (self.baseline, self._any.control)
-        said = "; ".join(
+        texts = "; ".join(
             f"{arm}: {words}"
-            for arm, kept in self.kept.items()
-            if arm not in own and (words := accuracy_in_words(kept, self.baseline))
+            for arm, accuracy in self.accuracies.items()
+            if arm not in own and (words := accuracy_in_words(accuracy, self.baseline))
         )
-        return f"{said}." if said else ""
+        return f"{texts}." if texts else ""
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -299,12 +303,14 @@ class InferenceResult:
             self.answer,
             [
                 self.table,
-                latency_table([one for one in self.served if not one.is_control]),
+                latency_table(
+                    [served for served in self.served if not served.is_control]
+                ),
                 self.accuracy,
                 formats_table(
                     {
-                        arm: one or {}
-                        for arm, one in numbers.items()
+                        arm: facts or {}
+                        for arm, facts in numbers.items()
                         if arm != self._any.control
                     },
                     weights or {},
@@ -324,8 +330,10 @@ class InferenceResult:
             ],
             sources=[*_SOURCES, *(Source(*cited) for cited in urls.items())],
             numbers={
-                "served": [asdict(one) for one in self.served],
-                "kept": {arm: asdict(one) for arm, one in self.kept.items()},
+                "served": [asdict(served) for served in self.served],
+                "accuracy": {
+                    arm: asdict(accuracy) for arm, accuracy in self.accuracies.items()
+                },
                 "numbers": numbers,
                 "weights": weights,
                 "unavailable": dict(self._unavailable),

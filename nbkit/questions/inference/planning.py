@@ -1,4 +1,4 @@
-"""What the inference notebook will measure on this machine, decided beforehand."""
+"""Plan of the inference notebook."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
-from nbkit.questions.study_plan import Plan, below_one
+from nbkit.questions.study_plan import Plan, PlanValues, below_one
 from nbkit.reading import expanded
 from nbkit.review.row_checks import has_convolutions
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
-from nbkit.studies.devices import Devices, described_gpus, find_devices, formats_of
+from nbkit.studies.devices import (
+    Devices,
+    described_gpus,
+    find_devices,
+    formats_of,
+    unsupported_note,
+    why_cpus,
+)
 from nbkit.studies.parameters import Parameters
 
 BASELINE = "fp32"
@@ -48,6 +55,23 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "training_steps": 75,
     "repeats": 5,
 }
+_SKIPPED = {
+    "fp16-on-cpu": (
+        "FP16 is skipped: few CPUs support it; -p precisions fp32,fp16,bf16,int8 "
+        "measures it anyway. TF32 requires a GPU."
+    ),
+    "int8-convolutions": (
+        "INT8 is skipped: torch has no INT8 convolution for GPUs, unlike TensorRT. Use "
+        "-p device cpu or a vision transformer to measure it."
+    ),
+    "int8-uncompiled": (
+        "INT8 is skipped: without compile it is slower than FP16 on a GPU."
+    ),
+    "compiled-for-int8": (
+        "All formats are compiled: INT8 without compile is slower than FP16 on a GPU."
+    ),
+}
+"""Why the measured formats differ from the requested ones, by code."""
 _TRAINING_BATCH = 16
 _EVALUATION_BATCH = 32
 
@@ -83,7 +107,7 @@ def plan(parameters: Parameters) -> InferencePlan:
     values = p.filled(defaults)
     values["data"] = existing_data(values["data"])
     weights = _weights(values)
-    precisions, left_out = _precisions(p, values, devices, gpus)
+    precisions, facts = _precisions(p, values, devices, gpus)
     arms = {
         precision: _config(
             precision, values, devices, "random" if weights == TRAIN else weights
@@ -109,16 +133,28 @@ def plan(parameters: Parameters) -> InferencePlan:
         repeats=values["repeats"],
         # 16 bits are compared with the baseline first, if there are any.
         first_arms=[BASELINE, next((a for a in arms if a in SIXTEEN_BIT), [*arms][1])],
-        prepared={"accuracy_margin": p.accuracy_margin, "unavailable": {}},
-        notes=(
-            *_where(p, devices),
-            *left_out,
-            _what(p, arms, values, devices),
-            _whose_weights(weights, training, values["data"]),
-            *_enough_images(p, values),
-        ),
+        prepared={
+            "accuracy_margin": p.accuracy_margin,
+            "unavailable": {},
+            "training_steps": training and training.steps,
+            **facts,
+        },
         parameters=p,
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what is measured, with which weights, and what is skipped."""
+    return [
+        *_where(plan),
+        *(_SKIPPED[code] for code in plan.facts.get("skipped", ())),
+        *unsupported_note(plan.facts),
+        _what(plan),
+        *_weights_notes(plan),
+        *_enough_images(plan),
+        *_availability(plan.facts),
+    ]
 
 
 def _weights(values: Mapping[str, Any]) -> str:
@@ -150,39 +186,28 @@ def _precisions(
     values: dict[str, Any],
     devices: Devices,
     gpus: Sequence[Mapping[str, Any]],
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], dict[str, Any]]:
     """Return the formats, the baseline first, and what is left out or compiled."""
-    wanted, notes = list(values["precisions"]), []
+    wanted, skipped = list(values["precisions"]), list[str]()
     if "tf32" in wanted and devices.is_cpu:
         message = "precisions includes tf32, which requires a GPU. Remove it."
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
-        notes.append(
-            "FP16 is skipped: few CPUs support it; -p precisions fp32,fp16,bf16,int8 "
-            "measures it anyway. TF32 requires a GPU."
-        )
-    wanted, skipped = formats_of(gpus, wanted, p.precisions)
-    notes += skipped
+        skipped.append("fp16-on-cpu")
+    wanted, facts = formats_of(gpus, wanted, p.precisions)
     convolutions = has_convolutions(values["model"])
     if not devices.is_cpu and p.precisions is None and convolutions:
         wanted.remove("int8")
-        notes.append(
-            "INT8 is skipped: torch has no INT8 convolution for GPUs, unlike "
-            "TensorRT. Use -p device cpu or a vision transformer to measure it."
-        )
+        skipped.append("int8-convolutions")
     elif not devices.is_cpu and "int8" in wanted:
-        if p.origins["compile"] == "default":
+        if p.sources["compile"] == "default":
             values["compile"] = True
-            notes.append(
-                "All formats are compiled: INT8 without compile is slower than FP16 on "
-                "a GPU."
-            )
+            skipped.append("compiled-for-int8")
         elif p.precisions is None and not p.compile:
             wanted.remove("int8")
-            notes.append(
-                "INT8 is skipped: without compile it is slower than FP16 on a GPU."
-            )
-    return list(dict.fromkeys([BASELINE, *wanted])), notes
+            skipped.append("int8-uncompiled")
+    facts |= {"skipped": skipped} if skipped else {}
+    return list(dict.fromkeys([BASELINE, *wanted])), facts
 
 
 def _config(
@@ -227,60 +252,71 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
     )
 
 
-def _where(p: Parameters, devices: Devices) -> list[str]:
-    if not devices.is_cpu:
+def _where(plan: PlanValues) -> list[str]:
+    if not plan.is_cpu:
         return []
-    why = "no GPU found" if p.device == "auto" else f"device={p.device} was requested"
+    why = why_cpus(plan.parameters["device"], "local")
     return [
         f"On a CPU: {why}. The numbers are valid for this CPU and do not apply to GPUs."
     ]
 
 
-def _what(
-    p: Parameters,
-    arms: Mapping[str, ExperimentConfig],
-    values: Mapping[str, Any],
-    devices: Devices,
-) -> str:
+def _what(plan: PlanValues) -> str:
     """Return how much is measured."""
-    count = len(arms) + bool(p.control)
-    again = f" and an {BASELINE} A/A control" if p.control else ""
-    sizes = ", ".join(map(str, values["batch_sizes"]))
-    side = values["image_size"]
-    back_to_back = "" if devices.is_cpu else ", then 6 s back to back"
-    limit = arms[BASELINE].inference.limit_seconds
+    config, repeats = plan.arms[BASELINE], plan.repeats
+    passes, side = config.inference, config.image_size
+    count = len(plan.arms) + bool(plan.control)
+    again = f" and an {BASELINE} A/A control" if plan.control else ""
+    sizes = ", ".join(map(str, passes.batch_sizes))
+    back_to_back = "" if plan.is_cpu else ", then 6 s back to back"
     return (
-        f"{values['model']}, {side}x{side}, in {', '.join(arms)}{again}; batch sizes "
-        f"{sizes}; {plural(values['batches'], 'timed pass', 'timed passes')} each (at "
-        f"most {limit:g} s) after "
-        f"{plural(values['warmup_batches'], 'warm-up pass', 'warm-up passes')}"
-        f"{back_to_back}; n={plural(values['repeats'], 'process start')} per format, "
-        f"interleaved, {count * values['repeats']} in all."
+        f"{config.model}, {side}x{side}, in {', '.join(plan.arms)}{again}; batch sizes "
+        f"{sizes}; {plural(passes.batches, 'timed pass', 'timed passes')} each (at "
+        f"most {passes.limit_seconds:g} s) after "
+        f"{plural(passes.warmup_batches, 'warm-up pass', 'warm-up passes')}"
+        f"{back_to_back}; n={plural(repeats, 'process start')} per format, "
+        f"interleaved, {count * repeats} in all."
     )
 
 
-def _whose_weights(weights: str, training: ExperimentConfig | None, data: str) -> str:
-    if training is not None:
-        return (
-            f"Weights: trained before the measurement, {training.steps} steps on "
-            f"{data}; set -p weights to use a run or checkpoint."
-        )
+def _weights_notes(plan: PlanValues) -> list[str]:
+    config = plan.arms[BASELINE]
+    weights, data = config.weights, config.data
+    if steps := plan.facts.get("training_steps"):
+        trained = [] if weights == "random" else [f"Weights: run {weights}."]
+        return [
+            f"Weights: trained before the measurement, {steps} steps on {data}; set -p "
+            "weights to use a run or checkpoint.",
+            *trained,
+        ]
     if weights == "random":
-        return "Weights: random, so accuracy is not meaningful and not tested."
+        return ["Weights: random, so accuracy is not meaningful and not tested."]
     if weights == "pretrained" and data != "synthetic":
-        return (
+        return [
             f"Weights: pretrained. If {data} has another number of classes, the new "
             "output layer is untrained and accuracy is not tested; use -p weights "
             "train."
-        )
-    return f"Weights: {weights}."
+        ]
+    return [f"Weights: {weights}."]
 
 
-def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
-    if values["data"] == "synthetic" or values["weights"] == "random":
+def _availability(facts: Mapping[str, Any]) -> list[str]:
+    """Return which formats were tried, and the errors of those that failed."""
+    return [
+        *(
+            f"{arm} is not available: {error}"
+            for arm, error in facts["unavailable"].items()
+        ),
+        *(f"{arm} is available (tried once)." for arm in facts.get("tried", ())),
+    ]
+
+
+def _enough_images(plan: PlanValues) -> list[str]:
+    data, margin = plan.arms[BASELINE].data, plan.facts["accuracy_margin"]
+    if data == "synthetic" or plan.parameters["weights"] == "random":
         return []
-    needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
-    here = " (photos has 96)" if values["data"] == "photos" else ""
+    needed, points = images_needed(margin), 100 * margin
+    here = " (photos has 96)" if data == "photos" else ""
     return [
         f"Showing that accuracy is kept ({points:g}-point margin) requires at least "
         f"{plural(needed, 'evaluation image')}{here}."

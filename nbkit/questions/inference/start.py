@@ -1,4 +1,4 @@
-"""Before an inference study: weights, and what this device cannot do."""
+"""Preparation of an inference study: weights and formats."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ def prepare(plan: InferencePlan) -> InferencePlan:
     """
     doubtful = [arm for arm in plan.arms if arm in _MAY_FAIL]
     count = (plan.training is not None) + len(doubtful)
-    arms, notes = dict(plan.arms), []
+    arms, tried_arms = dict(plan.arms), list[str]()
     unavailable: dict[str, str] = {}
     if count:
         wait_before(plan.arms.values(), plan.wait_for_idle)
     with contextlib.closing(Progress("inference", count)) as shown:
         if plan.training is not None:
             trained = _run(plan.training, "training of the weights", shown).wait()
-            arms = {a: one.replace(weights=trained.run_id) for a, one in arms.items()}
-            notes.append(f"Weights: run {trained.run_id}.")
+            arms = {
+                a: config.replace(weights=trained.run_id) for a, config in arms.items()
+            }
         for arm in doubtful:
             once = {"batch_sizes": (1,), "batches": 1, "warmup_batches": 0}
             tried = arms[arm].inference.model_dump() | once
@@ -51,19 +52,19 @@ def prepare(plan: InferencePlan) -> InferencePlan:
                 run.wait()
             if run.state is not RunState.FINISHED:
                 unavailable[arm] = (run.cause or {}).get("message") or "unknown cause"
-                notes.append(f"{arm} is not available: {unavailable[arm]}")
                 del arms[arm]
             else:
-                notes.append(f"{arm} is available (tried once).")
+                tried_arms.append(arm)
     if len(arms) == 1:
+        arm, error = [*unavailable.items()][-1]
         message = (
-            f"precisions={','.join(plan.arms)}: {notes[-1].rstrip('.')}. Only "
-            f"{BASELINE} remains. Add a format, such as "
+            f"precisions={','.join(plan.arms)}: {arm} is not available: "
+            f"{error.rstrip('.')}. Only {BASELINE} remains. Add a format, such as "
             f"{'bf16' if arms[BASELINE].device == 'cpu' else 'fp16'}."
         )
         raise ConfigError(message)
-    prepared = {**plan.prepared, "unavailable": unavailable}
-    return replace(plan, arms=arms, notes=(*plan.notes, *notes), prepared=prepared)
+    prepared = {**plan.prepared, "unavailable": unavailable, "tried": tried_arms}
+    return replace(plan, arms=arms, prepared=prepared)
 
 
 def _run(config: ExperimentConfig, label: str, shown: Progress) -> Run:

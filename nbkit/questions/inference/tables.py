@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from nbkit.questions.inference.latency import Kept, Served
+from nbkit.questions.inference.latency import FormatAccuracy, Served
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.columns import Column, interval, rate, table
 from nbkit.reports.parts import Note, Table
@@ -100,18 +100,24 @@ def _milliseconds(seconds: float) -> str:
     return f"{shown:,.{digits}f}"
 
 
-def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Table:
+def accuracy_table(
+    accuracies: Mapping[str, FormatAccuracy], baseline: str, margin: float
+) -> Table:
     """Return the accuracy of all formats on the same images."""
-    is_auroc = any(one.score_name == "mean_auroc" for one in kept.values())
-    differing = [one.arm for one in kept.values() if one.starts_differ]
+    is_auroc = any(
+        accuracy.score_name == "mean_auroc" for accuracy in accuracies.values()
+    )
+    differing = [
+        accuracy.arm for accuracy in accuracies.values() if accuracy.starts_differ
+    ]
     notes = [
         "All formats use the same weights and images; p: McNemar's exact test on "
         "images that only one of the two classifies correctly. Kept: the whole 95% CI "
         f"is above {-100 * margin:g} points.",
-        *_few_images(kept.values(), margin),
+        *_few_images(accuracies.values(), margin),
         *(
             f"Not judged: {why}."
-            for why in {one.withheld for one in kept.values()}
+            for why in {accuracy.withheld for accuracy in accuracies.values()}
             if why
         ),
     ]
@@ -126,9 +132,9 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
             f"Runs of {'; '.join(differing)} differ in their predictions for some "
             "images. Only the first run is compared."
         )
-    unjudged = dict.fromkeys(kept, "not judged") | {baseline: "baseline"}
+    unjudged = dict.fromkeys(accuracies, "not judged") | {baseline: "baseline"}
 
-    def agreed(row: Kept) -> tuple[float | None, float | None]:
+    def agreed(row: FormatAccuracy) -> tuple[float | None, float | None]:
         return row.agreement_interval or (None, None)
 
     return table(
@@ -156,15 +162,17 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
             Column("images", "paired.images", "{:,}".format),
             Column("verdict", lambda row: row.verdict or unjudged[row.arm]),
         ),
-        [*kept.values()],
+        [*accuracies.values()],
         notes,
     )
 
 
-def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
+def _few_images(accuracies: Iterable[FormatAccuracy], margin: float) -> list[str]:
     """Say how many images would do, where there are not enough for any verdict."""
     needed = images_needed(margin)
-    images = [one.paired.images for one in kept if one.paired is not None]
+    images = [
+        accuracy.paired.images for accuracy in accuracies if accuracy.paired is not None
+    ]
     if not images or min(images) >= needed:
         return []
     return [
@@ -173,7 +181,7 @@ def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
     ]
 
 
-def _agreement(row: Kept) -> str | None:
+def _agreement(row: FormatAccuracy) -> str | None:
     if row.agreement is None or row.agreement_interval is None:
         return None if row.agreement is None else wording.percent(row.agreement)
     low, high = row.agreement_interval

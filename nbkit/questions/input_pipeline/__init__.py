@@ -8,6 +8,7 @@ QUESTION = Question(
     modules={
         "PipelinePlan": ".planning",
         "PipelineResult": ".page",
+        "describe": ".planning",
         "plan": ".planning",
         "prepare": ".tuner",
         "result": ".page",

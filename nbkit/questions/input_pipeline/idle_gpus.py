@@ -1,4 +1,4 @@
-"""How often a run's GPUs were seen doing nothing at all."""
+"""Share of samples in which a run's GPUs were idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFRecord files for the input pipeline notebook, and whether there are enough."""
+"""TFRecord files for the input pipeline notebook."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def _copied(copies: int) -> Path:
         check_room(folder, copies, ["files", "tfrecord"])
         return put_photos(folder, copies, ["files"])["files"]
     except ConfigError as error:
-        found = str(error).partition(" ")[2].partition(". ")[0]
+        problem = str(error).partition(" ")[2].partition(". ")[0]
         message = (
-            f"data='photos', copied {copies} times for these batches, {found}. Use a "
+            f"data='photos', copied {copies} times for these batches, {problem}. Use a "
             "smaller batch_size_per_gpu or your own TFRecord files, or free disk space."
         )
         raise ConfigError(message) from error

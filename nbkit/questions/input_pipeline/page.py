@@ -1,4 +1,4 @@
-"""What a study of input pipelines says: pipelines, tuner, sizes, cores, report."""
+"""Report of a study of input pipelines."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PipelineResult:
     def verdicts(self) -> list[Ratio]:
         """On every arm, and on the new pipeline at every smaller number of devices."""
         smaller = [row.ratio for row in self.sizes if row.world_size < self._largest]
-        return [*self.arms.verdicts, *(one for one in smaller if one is not None)]
+        return [*self.arms.verdicts, *(ratio for ratio in smaller if ratio is not None)]
 
     @property
     def is_emulated(self) -> bool:
@@ -383,5 +383,7 @@ def result(study: Study) -> PipelineResult:
     arms.require_rate()
     # The loader differs from arm to arm.
     facts = {n: value for n, value in evidence.conditions.items() if n != "loader"}
-    found = PipelineResult(arms, configs, replace(evidence, conditions=facts))
-    return found.among(comparisons_at_once(lambda shared: found.among(shared).verdicts))
+    result = PipelineResult(arms, configs, replace(evidence, conditions=facts))
+    return result.among(
+        comparisons_at_once(lambda shared: result.among(shared).verdicts)
+    )

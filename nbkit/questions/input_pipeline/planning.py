@@ -1,4 +1,4 @@
-"""What the input pipeline notebook will measure, decided before anything starts."""
+"""Plan of the input pipeline notebook."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from nbkit.questions.input_pipeline.trials import (
     Tuning,
     guide_rule_workers,
 )
-from nbkit.questions.study_plan import Plan, below_one
+from nbkit.questions.study_plan import Plan, PlanValues, below_one
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.registry import suggest
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus
+from nbkit.studies.idle_machine import Wait
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
 
@@ -177,21 +178,30 @@ def plan(parameters: Parameters) -> PipelinePlan:
             "gpus": gpus,
             "cores": counted,
             "emulated": emulated.to_dict() if emulated else None,
+            "copies": copies,
+            "rule_cores": cores if rule else None,
+            "tuner": _tuner_facts(grid, most_trials) if is_tuned else None,
             "tuning": None,
         },
         repeats=values["repeats"],
         first_arms=[arm_name(name, gpus) for name in _BOTH],
         # An emulated device is one CPU: a lone process must not use all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
-        notes=(
-            *_stand_in(p, devices, emulated),
-            *_what(names, made, values, most_trials if is_tuned else None),
-            *(_notes_on(grid) if is_tuned else ()),
-            *([_rule_note(cores, gpus)] if "rule" in names else ()),
-            _conditions(made[baseline], p, copies),
-        ),
         parameters=p,
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what is measured and tuned, and what all arms have in common."""
+    return [
+        *_stand_in(plan),
+        *_what(plan),
+        *_skipped_settings(plan.facts),
+        *_rule_notes(plan),
+        _conditions(plan),
+        *_waited(plan.facts),
+    ]
 
 
 def with_tuning(
@@ -201,14 +211,12 @@ def with_tuning(
 
     If the rule gives the same setting, it is measured once, as the tuned arm.
     """
-    arms, notes = dict(plan.arms), plan.notes
+    arms = dict(plan.arms)
     if tuning.chosen == plan.rule:
         del arms[arm_name("rule", plan.gpus)]
-        same = "The rule and the tuner give the same setting, which is measured once."
-        notes = (*notes, same)
     arms[arm_name("tuned", plan.gpus)] = with_setting(tuned, tuning.chosen)
     prepared = {**plan.prepared, "tuning": tuning.to_dict()}
-    return replace(plan, arms=arms, notes=notes, prepared=prepared)
+    return replace(plan, arms=arms, prepared=prepared)
 
 
 def with_setting(config: ExperimentConfig, setting: LoaderSetting) -> ExperimentConfig:
@@ -271,62 +279,59 @@ def _check_numbers(p: Parameters) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def _names(asked: Sequence[str] | None) -> list[str]:
+def _names(requested: Sequence[str] | None) -> list[str]:
     """Return the arms beside the two whole pipelines."""
     known = [*_BOTH, *_OTHERS, *LADDER]
-    if asked is None:
+    if requested is None:
         return list(_OTHERS)
-    unknown = [name for name in asked if name not in (*known, "all")]
+    unknown = [name for name in requested if name not in (*known, "all")]
     if unknown:
         near = suggest(unknown[0], known)
         message = (
-            f"arms={','.join(asked)}: {unknown[0]!r} is unknown. Use "
+            f"arms={','.join(requested)}: {unknown[0]!r} is unknown. Use "
             f"{', '.join(known)} or all.{near}"
         )
         raise ConfigError(message)
-    return known if "all" in asked else list(asked)
+    return known if "all" in requested else list(requested)
 
 
 def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
     """Return the cores that ranks may use; None if only their own machine knows."""
     if engine == "local":
         return usable_cpus()
-    if asked := [name for name in ("tuned", "rule") if name in names]:
+    if counting := [name for name in ("tuned", "rule") if name in names]:
         message = (
             f"engine={engine!r}: the number of cores per node is unknown here, but "
-            f"required for arms={','.join(asked)}. Use arms=naive, or "
+            f"required for arms={','.join(counting)}. Use arms=naive, or "
             "engine='local' in a cluster job (srun papermill ...)."
         )
         raise ConfigError(message)
     return None
 
 
-def _stand_in(
-    p: Parameters, devices: Devices, emulated: EmulatedStep | None
-) -> Iterator[str]:
+def _stand_in(plan: PlanValues) -> Iterator[str]:
+    emulated = plan.facts["emulated"]
     if emulated is None:
         return
     why = "emulated_gpu is set"
-    if devices.is_cpu:
-        why = why_cpus(p.device, p.engine)
+    if plan.is_cpu:
+        why = why_cpus(plan.parameters["device"], plan.parameters["engine"])
     yield (
-        f"Emulated GPU: {why}. Each rank sleeps {emulated.seconds * 1e3:.1f} ms per "
-        f"batch: {emulated.source}. Reading and decoding are measured."
+        f"Emulated GPU: {why}. Each rank sleeps {emulated['seconds'] * 1e3:.1f} ms per "
+        f"batch: {emulated['source']}. Reading and decoding are measured."
     )
 
 
-def _what(
-    names: Sequence[str],
-    arms: Mapping[str, ExperimentConfig],
-    values: Mapping[str, Any],
-    most_trials: int | None,
-) -> Iterator[str]:
+def _what(plan: PlanValues) -> Iterator[str]:
     """Return how much is measured, and what is not."""
-    tuned = 0 if most_trials is None else 1
-    count = len(arms) + tuned + bool(values["control"])
-    trials = most_trials and f", after up to {plural(most_trials, 'tuner trial')}"
-    yield f"{plural(count, 'arm')}, n={values['repeats']}, interleaved{trials or ''}."
-    left_out = [name for name in LADDER if name not in names]
+    gpus, tuner = plan.facts["gpus"], plan.facts["tuner"]
+    is_to_tune = tuner is not None and arm_name("tuned", gpus) not in plan.arms
+    count = len(plan.arms) + is_to_tune + bool(plan.control)
+    trials = ""
+    if tuner is not None:
+        trials = f", after up to {plural(tuner['most_trials'], 'tuner trial')}"
+    yield f"{plural(count, 'arm')}, n={plan.repeats}, interleaved{trials}."
+    left_out = [name for name in LADDER if arm_name(name, gpus) not in plan.arms]
     if left_out:
         yield (
             "Not measured: single changes between the two pipelines "
@@ -334,13 +339,15 @@ def _what(
         )
 
 
-def _conditions(config: ExperimentConfig, p: Parameters, copies: int) -> str:
+def _conditions(plan: PlanValues) -> str:
     """Return what all arms have in common."""
+    p, copies = plan.parameters, plan.facts["copies"]
+    config = plan.arms[plan.facts["baseline"]]
     often = "" if copies == 1 else f" ({copies} copies of each)"
-    threads = "cores / ranks" if p.workers is None else p.workers
+    threads = "cores / ranks" if p["workers"] is None else p["workers"]
     return (
         f"Conditions: batch {config.batch_size_per_gpu} per rank, "
-        f"{config.image_size}x{config.image_size}, {p.data}{often}, "
+        f"{config.image_size}x{config.image_size}, {p['data']}{often}, "
         f"{plural(config.steps or 0, 'step')} (first {config.warmup_steps} warm-up), "
         f"seed {config.seed}, threads per rank: {threads}."
     )
@@ -360,32 +367,54 @@ def _tuner_grid(loaders: Sequence[str] | None, share: float, steps: int) -> Grid
 def _first_setting(grid: Grid, share: float) -> LoaderSetting:
     """Return what a loader would take by itself, or the next below that."""
     here = grid.loaders[0], grid.prefetch[0]
-    found = [
+    settings = [
         setting
         for setting in grid.settings
         if (setting.loader, setting.prefetch) == here
     ]
-    return max((one for one in found if one.workers < share), default=found[0])
+    smaller = (setting for setting in settings if setting.workers < share)
+    return max(smaller, default=settings[0])
 
 
-def _notes_on(grid: Grid) -> Iterator[str]:
+def _tuner_facts(grid: Grid, most_trials: int) -> dict[str, Any]:
+    """Return the size of the search, for the notes."""
+    return {
+        "most_trials": most_trials,
+        "most_ahead": grid.most_ahead,
+        "skipped_settings": len(replace(grid, most_ahead=None)) - len(grid),
+    }
+
+
+def _skipped_settings(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence about settings that are left out, if there are any."""
-    count = len(replace(grid, most_ahead=None)) - len(grid)
-    if count:
+    tuner = facts["tuner"]
+    if tuner and tuner["skipped_settings"]:
+        count = plural(tuner["skipped_settings"], "setting")
         yield (
-            f"The tuner skips {plural(count, 'setting')} with workers x prefetch above "
-            f"{grid.most_ahead} (a quarter of the steps, at least {_PREFETCH[0]}). Use "
-            "more steps to raise this limit."
+            f"The tuner skips {count} with workers x prefetch above "
+            f"{tuner['most_ahead']} (a quarter of the steps, at least {_PREFETCH[0]}). "
+            "Use more steps to raise this limit."
         )
 
 
-def _rule_note(cores: float, gpus: int) -> str:
-    """Return what the guide's rule comes to here."""
+def _rule_notes(plan: PlanValues) -> Iterator[str]:
+    """Yield what the guide's rule comes to here, if it is an arm."""
+    cores, gpus = plan.facts["rule_cores"], plan.facts["gpus"]
+    if cores is None:
+        return
     workers = guide_rule_workers(cores, gpus)
     text = (
         f"Dell guide's rule (cores / ranks - 4): {cores:g} core{'s' * (cores != 1)}"
         f" and {plural(gpus, 'rank')} give"
     )
     if workers < 1:
-        return f"{text} no worker, so 1 worker per rank is measured."
-    return f"{text} {plural(workers, 'worker')} per rank."
+        yield f"{text} no worker, so 1 worker per rank is measured."
+    else:
+        yield f"{text} {plural(workers, 'worker')} per rank."
+    if arm_name("rule", gpus) not in plan.arms:
+        yield "The rule and the tuner give the same setting, which is measured once."
+
+
+def _waited(facts: Mapping[str, Any]) -> Iterator[str]:
+    if wait := facts.get("wait_before_tuning"):
+        yield str(Wait(**wait))

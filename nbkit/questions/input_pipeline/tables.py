@@ -1,4 +1,4 @@
-"""Tables of the input pipeline report: steps, trials, sizes, and what they cost."""
+"""Tables of the input pipeline report: steps, trials, sizes, costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loader, how many workers, how much prefetch: what to try next, and when to end.
+"""Search over loaders, workers and prefetch.
 
 A coordinate search over a grid: from a start, one setting at a time is changed, in
 steps of the grid, for as long as that helps. A difference counts only if it is larger
@@ -28,6 +28,7 @@ _WITH_CONTROL = 6
 """Trials below which the start is not measured twice: too few would be left."""
 
 Axis = Literal["loader", "workers", "prefetch"]
+SearchEnd = Literal["no-faster-neighbour", "no-data-wait", "trial-limit", "time-limit"]
 
 
 @dataclass(frozen=True, order=True)
@@ -103,13 +104,33 @@ class Tuning:
     trials: Sequence[Trial]
     """In the order in which they were measured."""
     chosen: LoaderSetting
-    why: str
-    """Why this setting was selected, and why the search ended."""
+    end: SearchEnd
+    """Why the search ended."""
     margin: float
     """Relative differences up to this margin count as noise."""
     grid_size: int
     noise: float | None = None
     """Relative difference between two measurements of the start; None if once."""
+
+    @property
+    def why(self) -> str:
+        """Why this setting was selected, and why the search ended."""
+        rates = _rates(self.trials)
+        why = "the fastest tried"
+        if rates[self.chosen] < max(rates.values()):
+            what = "noise" if self.margin > PRACTICAL_MARGIN else "practical margin"
+            what += ", noise not measured" * (self.noise is None)
+            why = f"the smallest within {self.margin * 100:.1f}% of the fastest tried "
+            why += f"({what})"
+        return f"{why} (search ended: {self._ended})"
+
+    @property
+    def _ended(self) -> str:
+        if self.end == "trial-limit":
+            return f"limit of {plural(len(self.trials), 'trial')}"
+        if self.end == "no-data-wait":
+            return f"data wait {(self.trials[-1].data_wait_share or 0) * 100:.1f}%"
+        return self.end.replace("-", " ")
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -152,14 +173,17 @@ def tune(
     search = _Search(grid, measure, most_trials or grid.most_trials, left_seconds)
     try:
         search.walk(start)
-        ended = "no faster neighbour"
-    except _EndedError as end:
-        ended = str(end)
-    return search.tuning(ended)
+    except _EndedError as error:
+        return search.tuning(error.end)
+    return search.tuning("no-faster-neighbour")
 
 
 class _EndedError(Exception):
-    """The search is over; the text says why."""
+    """The search is over."""
+
+    def __init__(self, *, end: SearchEnd) -> None:
+        super().__init__(end)
+        self.end: SearchEnd = end
 
 
 @dataclass
@@ -197,24 +221,16 @@ class _Search:
             best = self._along("workers", best)
             best = self._along("prefetch", best)
 
-    def tuning(self, ended: str) -> Tuning:
-        """Return what was found."""
+    def tuning(self, end: SearchEnd) -> Tuning:
+        """Return the trials and the selected setting."""
         rates = _rates(self.trials)
-        fastest = max(rates.values())
         # The fastest but for noise.
-        least = fastest / (1 + self.margin)
-        near = [one for one, rate in rates.items() if rate >= least]
+        least = max(rates.values()) / (1 + self.margin)
+        near = [setting for setting, rate in rates.items() if rate >= least]
         # Of equals the first: a loader is not better for its name.
-        chosen = min(near, key=lambda one: (one.workers, one.prefetch))
-        why = "the fastest tried"
-        if rates[chosen] < fastest:
-            what = "noise" if self.margin > PRACTICAL_MARGIN else "practical margin"
-            what += ", noise not measured" * (self.noise is None)
-            why = f"the smallest within {self.margin * 100:.1f}% of the fastest tried "
-            why += f"({what})"
-        text = f"{why} (search ended: {ended})"
+        chosen = min(near, key=lambda setting: (setting.workers, setting.prefetch))
         trials, size = tuple(self.trials), len(self.grid)
-        return Tuning(trials, chosen, text, self.margin, size, self.noise)
+        return Tuning(trials, chosen, end, self.margin, size, self.noise)
 
     def _best_of_loaders(self, best: LoaderSetting) -> LoaderSetting:
         for loader in self.grid.loaders:
@@ -224,9 +240,9 @@ class _Search:
 
     def _along(self, axis: Axis, best: LoaderSetting) -> LoaderSetting:
         """Go up an axis while that helps; down if going up does not."""
-        found = self._one_way(axis, best, 1, f"more {axis}")
-        if found != best:
-            return found
+        best_above = self._one_way(axis, best, 1, f"more {axis}")
+        if best_above != best:
+            return best_above
         fewer = "fewer" if axis == "workers" else "less"
         return self._one_way(axis, best, -1, f"{fewer} {axis}")
 
@@ -236,11 +252,11 @@ class _Search:
         """Go one way while that helps; past one setting that only seems not to help."""
         here, passed = best, False
         while (following := self._neighbour(axis, here, by)) is not None:
-            found = self._better(following, best, why)
-            if found == best and (passed or self._is_worse(following, best)):
+            better = self._better(following, best, why)
+            if better == best and (passed or self._is_worse(following, best)):
                 break
-            passed = found == best
-            best, here = found, following
+            passed = better == best
+            best, here = better, following
         return best
 
     def _neighbour(
@@ -250,8 +266,8 @@ class _Search:
         place = values.index(getattr(setting, axis)) + by
         if not 0 <= place < len(values):
             return None
-        found = replace(setting, **{axis: values[place]})
-        return found if found in self.grid.settings else None
+        neighbour = replace(setting, **{axis: values[place]})
+        return neighbour if neighbour in self.grid.settings else None
 
     def _better(
         self, other: LoaderSetting, best: LoaderSetting, why: str
@@ -269,17 +285,14 @@ class _Search:
 
     def _try(self, setting: LoaderSetting, why: str) -> None:
         if len(self.trials) >= self.most_trials:
-            message = f"limit of {plural(self.most_trials, 'trial')}"
-            raise _EndedError(message)
+            raise _EndedError(end="trial-limit")
         if self.trials and self.left_seconds() <= 0:
-            message = "time limit"
-            raise _EndedError(message)
+            raise _EndedError(end="time-limit")
         trial = replace(self.measure(setting, why), why=why)
         self.trials.append(trial)
         wait = trial.data_wait_share
         if wait is not None and wait <= ENOUGH_WAIT_SHARE:
-            message = f"data wait {wait * 100:.1f}%"
-            raise _EndedError(message)
+            raise _EndedError(end="no-data-wait")
 
 
 def _rates(trials: Iterable[Trial]) -> dict[LoaderSetting, float]:
@@ -287,12 +300,12 @@ def _rates(trials: Iterable[Trial]) -> dict[LoaderSetting, float]:
 
     One that failed once of two times is as good as one that always does.
     """
-    found: dict[LoaderSetting, list[Trial]] = {}
+    trials_by_setting: dict[LoaderSetting, list[Trial]] = {}
     for trial in trials:
-        found.setdefault(trial.setting, []).append(trial)
+        trials_by_setting.setdefault(trial.setting, []).append(trial)
     return {
         setting: 0.0
         if any(trial.cause is not None for trial in many)
         else fmean(trial.images_per_second for trial in many)
-        for setting, many in found.items()
+        for setting, many in trials_by_setting.items()
     }

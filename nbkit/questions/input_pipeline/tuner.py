@@ -1,4 +1,4 @@
-"""The tuner: short runs, each with another loader, number of workers or prefetch."""
+"""Tuner of loader, workers and prefetch by short runs."""
 
 from __future__ import annotations
 
@@ -40,19 +40,22 @@ def prepare(plan: PipelinePlan) -> PipelinePlan:
     RunFailedError
         If every trial fails.
     """
-    if plan.tuned is None:
+    tuned = plan.tuned
+    if tuned is None:
         return plan
-    waited = wait_before([plan.tuned], plan.wait_for_idle)
+    wait = wait_before([tuned], plan.wait_for_idle)
     tuning = tune_loading(
-        plan.tuned,
+        tuned,
         plan.grid,
         plan.start,
         most_trials=plan.most_trials,
         most_seconds=plan.preparation_seconds,
         environment=plan.environment,
     )
-    waited_plan = replace(plan, notes=(*plan.notes, *filter(None, [waited])))
-    return with_tuning(waited_plan, tuning, plan.tuned)
+    if wait is not None:
+        prepared = {**plan.prepared, "wait_before_tuning": wait.to_dict()}
+        plan = replace(plan, prepared=prepared)
+    return with_tuning(plan, tuning, tuned)
 
 
 def tune_loading(

@@ -1,4 +1,4 @@
-"""Which of two machines is faster, like for like."""
+"""Training throughput of two machines under equal conditions."""
 
 from nbkit.questions.question import Question
 

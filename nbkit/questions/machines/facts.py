@@ -1,4 +1,4 @@
-"""What a run's record says of its machine, and what another's must have in common."""
+"""Recorded facts of a run's machine, and conditions that must be equal."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def identity(run: Run) -> tuple[str, ...]:
     """
     record, worker = run.record, run.worker
     machine, system = record.get("machine") or {}, record.get("system") or {}
-    devices = {str(one.get("name")) for one in worker.get("devices") or []}
+    devices = {str(device.get("name")) for device in worker.get("devices") or []}
     return tuple(
         str(value)
         for value in (
@@ -214,7 +214,7 @@ _FACTS: dict[str, Any] = {
     "devices used": (
         "worker.devices",
         lambda devices: (
-            _counted(n for one in devices if (n := one.get("name"))) or None
+            _counted(n for device in devices if (n := device.get("name"))) or None
         ),
     ),
     "host": ("machine.hostname",),

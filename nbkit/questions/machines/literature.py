@@ -1,4 +1,4 @@
-"""Published rates of two GPUs, like against like: pairs agree in every condition."""
+"""Published rates of two GPUs under equal conditions."""
 
 from __future__ import annotations
 

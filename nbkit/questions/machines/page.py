@@ -1,4 +1,4 @@
-"""What the machines notebook shows: two machines like for like, and published ones."""
+"""Report of the comparison of two machines."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class MachinesResult:
     @property
     def answer(self) -> str:
         """The measured ratios, then published ones."""
-        first = no_verdict_sentence(self.not_finite)
+        first = no_verdict_sentence(self.diverged)
         return f"{first} {self.measured_answer} {self._published}".lstrip()
 
     @property
@@ -107,7 +107,7 @@ class MachinesResult:
         return published_sentence(self.pairs, *self.plan.published)
 
     @property
-    def not_finite(self) -> dict[str, str]:
+    def diverged(self) -> dict[str, str]:
         """First NaN or Inf by arm and machine."""
         return {
             f"{mismatch.what} on {machine.name}": value
@@ -133,7 +133,7 @@ class MachinesResult:
         return " ".join([warned.answer, *warned.notes])
 
     def _told_first(self, report: Report) -> Report:
-        lost = no_verdict_sentence(self.not_finite)
+        lost = no_verdict_sentence(self.diverged)
         return prepend_caveats(report, {}, self._caveats, first=lost)
 
     @property
@@ -214,7 +214,7 @@ class MachinesResult:
             result={
                 "schema": 1,
                 "quantity": "images_per_second",
-                "functional_only": is_on_cpu(self.matched),
+                "is_smoke_test": is_on_cpu(self.matched),
                 "a": self.a.name,
                 "b": self.b.name,
                 "measured": [

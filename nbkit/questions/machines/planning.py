@@ -1,4 +1,4 @@
-"""Which machines the machines notebook compares, decided before anything starts."""
+"""Plan of the machines notebook."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ class MachinesPlan(Plan):
     precision: Sequence[str] | None
     is_example: bool
     """Whether no bundle was named."""
+    omitted: Sequence[str]
+    """Notes on runs that cannot be compared or repeated."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for the reader, the most important first."""
+        compared = _notes(self.machines, self.a, self.b, self.is_example)
+        return [*compared, *self.omitted]
 
 
 def plan(parameters: Parameters) -> MachinesPlan:
@@ -97,8 +105,8 @@ def plan(parameters: Parameters) -> MachinesPlan:
         arms=arms,
         unrepeated=unrepeated,
         repeats=p.repeats,
-        notes=(*_notes(machines, a, b, is_example), *notes, *left_out),
         is_example=is_example,
+        omitted=[*notes, *left_out],
         parameters=p,
     )
 

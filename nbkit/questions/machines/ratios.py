@@ -1,4 +1,4 @@
-"""Two machines, like against like: measured runs.
+"""Ratios of two machines under equal conditions.
 
 Only what agrees in every condition is compared. What does not is listed with the value
 on each side: a faster layout, another batch or another number format on one side is
@@ -84,14 +84,16 @@ def compare_machines(
     telling = _telling([*arms_a, *arms_b])
     alike: list[tuple[str, Conditions]] = []
     lost: list[Mismatch] = []
-    for conditions in (one for one in arms_a if one in arms_b):
+    for conditions in (candidate for candidate in arms_a if candidate in arms_b):
         name = _name(conditions, telling)
         seen = [
             earliest(run.nonfinite for run in arms[conditions])
             for arms in (arms_a, arms_b)
         ]
         if any(seen):
-            lost.append(Mismatch(name, FINITE, *(str(one or "yes") for one in seen)))
+            lost.append(
+                Mismatch(name, FINITE, *(str(nonfinite or "yes") for nonfinite in seen))
+            )
         else:
             alike.append((name, conditions))
     ratios = holm(
@@ -107,8 +109,10 @@ def compare_machines(
         ]
     )
     matched = [
-        MatchedArm(name, one, arms_a[one], arms_b[one], found)
-        for (name, one), found in zip(alike, ratios, strict=True)
+        MatchedArm(
+            name, conditions, arms_a[conditions], arms_b[conditions], matched_ratio
+        )
+        for (name, conditions), matched_ratio in zip(alike, ratios, strict=True)
     ]
     return matched, lost + _left_out(list(arms_a), list(arms_b), telling)
 

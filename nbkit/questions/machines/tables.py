@@ -1,4 +1,4 @@
-"""The tables of the machines notebook: text made of what was computed elsewhere."""
+"""Tables of the machines notebook."""
 
 from __future__ import annotations
 
@@ -259,14 +259,14 @@ def published_table(
 
 def _batch_norms(a: Machine, b: Machine) -> list[str]:
     """Return who computes batch normalisation, where formats or machines differ."""
-    found = {
+    backends = {
         f"{precision} on {machine.name}": backend
         for machine in (a, b)
         for known in (machine.facts.get(BATCH_NORM) or "").split(" | ")
         for precision, _, backend in (known.partition(": "),)
         if backend
     }
-    sentence = batch_norm_sentence(found)
+    sentence = batch_norm_sentence(backends)
     return [sentence] if sentence else []
 
 

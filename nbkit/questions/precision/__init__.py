@@ -9,6 +9,7 @@ QUESTION = Question(
     ),
     modules={
         "PrecisionResult": ".page",
+        "describe": ".planning",
         "plan": ".planning",
         "result": ".page",
     },

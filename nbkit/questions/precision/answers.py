@@ -1,4 +1,4 @@
-"""Where trainings arrived after equally many steps, and which look wrong.
+"""Loss parity after equally many steps.
 
 A faster step is worth something only if it trains as well. All arms begin with the same
 weights and see the same images in the same order, and are compared repeat by repeat

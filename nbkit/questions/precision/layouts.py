@@ -1,4 +1,4 @@
-"""What the layout of images in memory does to 16-bit training.
+"""Effect of the memory layout on 16-bit training.
 
 Tensor cores take channels_last (NHWC). In channels_first (NCHW) the library has to turn
 images and gradients around, or falls back to slower kernels, and much of what 16 bits

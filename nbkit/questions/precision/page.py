@@ -1,4 +1,4 @@
-"""What the precision notebook shows: speed beside the answer, layout, bound, report."""
+"""Report of a precision study."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ class PrecisionResult:
     @property
     def untimed(self) -> str:
         """Losses and gradients: the part of the answer independent of times."""
-        own = (self.arms.baseline, self.arms.control, *self.arms.not_finite)
+        own = (self.arms.baseline, self.arms.control, *self.arms.diverged)
         findings = "; ".join(
             f"{arm}: {answer.caveat or 'ok'}"
             for arm, answer in self.answers.items()
@@ -328,9 +328,9 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
             control=arms.control,
             tolerance=evidence.plan.get("loss_tolerance", LOSS_TOLERANCE),
             perturbed={
-                arm: one and one.summary_until(shared)
+                arm: summarised and summarised.summary_until(shared)
                 for arm, config in study.arms.items()
-                for one in [perturbed.get(ROUNDING.get(config.precision, 0.0))]
+                for summarised in [perturbed.get(ROUNDING.get(config.precision, 0.0))]
             },
         ),
         steps=shared,

@@ -1,4 +1,4 @@
-"""What the precision notebook will measure on this machine, decided beforehand."""
+"""Plan of the precision notebook."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
-from nbkit.questions.study_plan import Plan, below_one, images_in_words, smoke_test
-from nbkit.studies.devices import Devices, described_gpus, find_devices, formats_of
+from nbkit.questions.study_plan import Plan, PlanValues, below_one, images_in_words
+from nbkit.studies.devices import (
+    Devices,
+    described_gpus,
+    find_devices,
+    formats_of,
+    unsupported_note,
+)
 from nbkit.studies.parameters import Parameters
 
 BASELINE = Format("fp32", "channels_last")
@@ -87,7 +93,7 @@ def plan(parameters: Parameters) -> Plan:
         raise ConfigError("\n".join(lines))
     devices = find_devices(p.device, p.engine, p.gpus)
     gpus = [] if devices.is_cpu or p.engine != "local" else described_gpus(p.device)
-    values, left_out = _with_defaults(p, devices, gpus)
+    values, facts = _with_defaults(p, devices, gpus)
     formats = _formats(p, values, devices)
     arms = {format_.name: _config(format_, values, devices) for format_ in formats}
     if len(arms) == 1:
@@ -108,55 +114,71 @@ def plan(parameters: Parameters) -> Plan:
         unrepeated=perturbed,
         repeats=values["repeats"],
         first_arms=[BASELINE.name, _in_16_bits(formats).name],
-        prepared={"loss_tolerance": p.loss_tolerance},
-        notes=(
-            *smoke_test(p, devices, "This is not a GPU benchmark."),
-            *left_out,
-            _what(p, formats, values["repeats"], len(perturbed)),
-            _conditions(config),
-        ),
+        prepared={"loss_tolerance": p.loss_tolerance, **facts},
         parameters=p,
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what is measured, what is skipped, and what all arms have in common."""
+    return [
+        *plan.smoke_test("This is not a GPU benchmark."),
+        *unsupported_note(plan.facts),
+        *_smaller_batch(plan.facts),
+        _what(plan),
+        _conditions(plan.arms[BASELINE.name]),
+    ]
 
 
 def _with_defaults(
     p: Parameters, devices: Devices, gpus: Sequence[Mapping[str, Any]]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the parameters, those left open chosen for the device, and notes."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters, those left open chosen for the device, and why."""
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
     values = p.filled(defaults)
     values["data"] = existing_data(values["data"])
-    values["precision"], notes = formats_of(gpus, values["precision"], p.precision)
+    values["precision"], facts = formats_of(gpus, values["precision"], p.precision)
     if values["batch_size_per_gpu"] is None:
-        values["batch_size_per_gpu"], note = _batch_that_fits(values, gpus)
-        notes += note
-    return values, notes
+        values["batch_size_per_gpu"], smaller = _batch_that_fits(values, gpus)
+        facts |= smaller
+    return values, facts
 
 
 def _batch_that_fits(
     values: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
-) -> tuple[int, list[str]]:
+) -> tuple[int, dict[str, Any]]:
     """Return the batch for which the baseline fits the smallest GPU, and why."""
     usual = _GPU_BATCHES[0]
     memory = [size for gpu in gpus if (size := gpu.get("memory_total_bytes"))]
     if not memory:
-        return usual, []
+        return usual, {}
     config = ExperimentConfig(model=values["model"], image_size=values["image_size"])
     for batch in _GPU_BATCHES:
         needed = estimate_memory(config.replace(batch_size_per_gpu=batch))
         if needed is None:
-            return usual, []
+            return usual, {}
         if needed.total_bytes + _BESIDE_THE_ESTIMATE_BYTES <= min(memory):
-            return batch, [] if batch == usual else [_smaller(batch, min(memory))]
-    smallest = _GPU_BATCHES[-1]
-    return smallest, [f"{_smaller(smallest, min(memory))} It may still be too large."]
+            return batch, {} if batch == usual else _smaller(batch, memory, fits=True)
+    return _GPU_BATCHES[-1], _smaller(_GPU_BATCHES[-1], memory, fits=False)
 
 
-def _smaller(batch: int, memory_bytes: int) -> str:
-    return (
-        f"The batch size is {batch} instead of {_GPU_BATCHES[0]}, because fp32 must "
-        f"fit in {memory_bytes / 2**30:.0f} GiB of GPU memory (estimate)."
-    )
+def _smaller(batch: int, memory: Sequence[int], *, fits: bool) -> dict[str, Any]:
+    """Return the facts of a batch smaller than the usual one."""
+    facts = {"batch_size": batch, "gpu_memory_bytes": min(memory), "fits": fits}
+    return {"smaller_batch": facts}
+
+
+def _smaller_batch(facts: Mapping[str, Any]) -> list[str]:
+    smaller = facts.get("smaller_batch")
+    if smaller is None:
+        return []
+    memory = f"{smaller['gpu_memory_bytes'] / 2**30:.0f} GiB"
+    return [
+        f"The batch size is {smaller['batch_size']} instead of {_GPU_BATCHES[0]}, "
+        f"because fp32 must fit in {memory} of GPU memory (estimate)."
+        f"{'' if smaller['fits'] else ' It may still be too large.'}"
+    ]
 
 
 def _formats(
@@ -183,7 +205,10 @@ def _formats(
 def _in_16_bits(formats: Sequence[Format]) -> Format:
     """Return what is compared with the baseline first: 16 bits, if there are any."""
     others = formats[1:]
-    return next((one for one in others if one.precision in SIXTEEN_BIT), others[0])
+    return next(
+        (candidate for candidate in others if candidate.precision in SIXTEEN_BIT),
+        others[0],
+    )
 
 
 def _config(
@@ -220,12 +245,11 @@ def _perturbed(
     return arms
 
 
-def _what(
-    p: Parameters, formats: Sequence[Format], repeats: int, perturbed: int
-) -> str:
+def _what(plan: PlanValues) -> str:
     """Return how much is measured."""
-    arms = len(formats) + bool(p.control)
-    control = ", measured twice (A/A control)" if p.control else ""
+    arms, repeats = len(plan.arms) + bool(plan.control), plan.repeats
+    perturbed = len(plan.unrepeated)
+    control = ", measured twice (A/A control)" if plan.control else ""
     first = f", and {plural(perturbed, 'run')} with perturbed weights" * bool(perturbed)
     return (
         f"{plural(arms, 'arm')}, n={repeats}{', interleaved' * (arms > 1)}: "

@@ -1,4 +1,4 @@
-"""Number formats, layouts and compilation: each arm's speed beside its answer.
+"""Answer of the precision report: each arm's speed and loss parity.
 
 A speed-up is a headline only if the arm's answer is judged and not suspect; see
 `nbkit.questions.precision.answers`.

@@ -43,7 +43,7 @@ def _gradients(answer: LossParity) -> str | None:
 
 def first_step_cell(runs: Sequence[ArmRun]) -> str | None:
     """Return the first step of the first start, and of the later ones."""
-    known = [one.first_step_seconds for one in runs]
+    known = [run.first_step_seconds for run in runs]
     if not known or None in known:
         return None
     first, *later = filter(None, known)

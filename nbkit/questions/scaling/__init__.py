@@ -1,4 +1,4 @@
-"""How training scales with the number of devices."""
+"""Training throughput by number of devices."""
 
 from nbkit.questions.question import Question
 
@@ -7,6 +7,7 @@ QUESTION = Question(
     text="training throughput by number of GPUs and nodes, measured and projected",
     modules={
         "ScalingResult": ".page",
+        "describe": ".planning",
         "plan": ".planning",
         "result": ".page",
     },

@@ -1,4 +1,4 @@
-"""The scaling curves that measured points leave possible, and what they say further on.
+"""Scaling curves that fit measured points.
 
 The time of a step with a fixed batch per GPU is taken as
 
@@ -102,14 +102,14 @@ class Curves:
         count = len(seconds_per_image)
         expected = SCATTER_FREEDOM * (SCATTER**2 + relative_error**2)
         self._freedom = SCATTER_FREEDOM + count - 1
-        found = [
+        fits = [
             (shape, overhead, expected + squares, centre)
             for shape in _SHAPES
             for overhead, squares, centre in _fits(seconds_per_image, shape)
         ]
-        least = min(squares for _, _, squares, _ in found)
+        least = min(squares for _, _, squares, _ in fits)
         # The posterior of Student's kind: the unknown scatter is averaged over.
-        weights = [(least / fit[2]) ** (self._freedom / 2) for fit in found]
+        weights = [(least / fit[2]) ** (self._freedom / 2) for fit in fits]
         self._curves = [
             _Curve(
                 shape,
@@ -119,7 +119,7 @@ class Curves:
                 math.sqrt(squares / self._freedom * (1 + 1 / count)),
             )
             for weight, (shape, overhead, squares, centre) in zip(
-                weights, found, strict=True
+                weights, fits, strict=True
             )
             if weight > 1e-4
         ]

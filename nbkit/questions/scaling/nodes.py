@@ -1,4 +1,4 @@
-"""Where each node of a run spends the time of a step, and which ranks others wait for.
+"""Step time by node, and the ranks that others wait for.
 
 Ranks exchange gradients in every step, so that each step is as long as that of the
 slowest: who is fast waits in the exchange. What tells ranks apart is therefore their

@@ -1,4 +1,4 @@
-"""What the scaling notebook shows: table, projection, context, report."""
+"""Report of a scaling study."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ScalingResult:
     """All-reduce bandwidth at the largest size."""
     times: Sequence[NodeTimes] = ()
     """Times of the same runs by rank, if known."""
-    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    diverged: Mapping[str, NonFinite] = field(default_factory=dict)
     """First NaN or Inf of a run, by precision."""
 
     @property
@@ -78,12 +78,12 @@ class ScalingResult:
     @cached_property
     def rows(self) -> list[ScalingRow]:
         """One row for each precision and size."""
-        return scaling_table(self.runs, self.not_finite)
+        return scaling_table(self.runs, self.diverged)
 
     @cached_property
     def counted(self) -> list[ScalingRow]:
         """Rows of the answer: those whose trainings were all finite."""
-        return [row for row in self.rows if row.counts]
+        return [row for row in self.rows if row.is_valid]
 
     @cached_property
     def outlooks(self) -> dict[str, Outlook]:
@@ -93,7 +93,7 @@ class ScalingResult:
         """
         targets = {
             size
-            for size in sweep_sizes(self.plan["asked"])
+            for size in sweep_sizes(self.plan["requested"])
             if size > self.plan["measured"]
         }
         if any(row.nnodes > 1 for row in self.rows):
@@ -122,7 +122,7 @@ class ScalingResult:
                     model=_CONTEXT_MODEL if is_cpu else model,
                     gpu_name=self._gpu_name or _CONTEXT_GPU,
                     precision=precision,
-                    largest_world_size=max(self.plan["asked"], 8),
+                    largest_world_size=max(self.plan["requested"], 8),
                     limit=limit,
                 )
             if len(series) <= len(PUBLISHED_COLOURS):
@@ -157,7 +157,7 @@ class ScalingResult:
         """
         return certainty_table(
             [row for row in self.counted if row.world_size != row.base_world_size],
-            compare_arms(self.runs, self.not_finite),
+            compare_arms(self.runs, self.diverged),
             is_cpu=self.evidence.is_cpu,
         )
 
@@ -262,15 +262,15 @@ class ScalingResult:
     @property
     def _next_step(self) -> str:
         is_cpu, per_node = self.evidence.is_cpu, self.plan["gpus_per_node"]
-        nodes = self.plan["asked"] // per_node
+        nodes = self.plan["requested"] // per_node
         left_out = {"gpus", "device", *(("precision", *SIZES_OF_A_CPU) * is_cpu)}
         chosen = {n: v for n, v in self.plan["chosen"].items() if n not in left_out}
         command = papermill_command("scaling", chosen)
         if is_cpu:
             where = "nodes" if nodes > 1 else "a machine"
             return f"on {where} with GPUs: {command} -p gpus 8"
-        if self.plan["measured"] < self.plan["asked"]:
-            return f"on {self.plan['asked']} GPUs: {command} -p gpus {per_node}"
+        if self.plan["measured"] < self.plan["requested"]:
+            return f"on {self.plan['requested']} GPUs: {command} -p gpus {per_node}"
         if nodes == 2:
             further = papermill_command("scaling", {**chosen, "nnodes": 4})
             return f"on 4 nodes, for a larger projection: {further} -p gpus {per_node}"
@@ -294,7 +294,7 @@ def result(study: Study) -> ScalingResult:
         runs=[*map(_measured, runs)],
         bandwidth=bandwidth(study),
         times=[times for run in runs if (times := times_of(run)) is not None],
-        not_finite={arms[arm].precision: lost for arm, lost in evidence.lost.items()},
+        diverged={arms[arm].precision: lost for arm, lost in evidence.lost.items()},
     )
 
 

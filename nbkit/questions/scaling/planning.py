@@ -1,4 +1,4 @@
-"""What the scaling notebook will measure, decided before it starts."""
+"""Plan of the scaling notebook."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
-from nbkit.questions.study_plan import Plan, below_one, images_in_words
+from nbkit.questions.study_plan import Plan, PlanValues, below_one, images_in_words
 from nbkit.statistics.quantities import size_label
-from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus
+from nbkit.studies.devices import Devices, find_devices, sweep_sizes
 from nbkit.studies.parameters import Parameters
 
 _GPU_DEFAULTS: dict[str, Any] = {
@@ -84,7 +84,7 @@ def plan(parameters: Parameters) -> Plan:
         unrepeated=_allreduce(configs[-1], devices),
         prepared={
             "devices": asdict(devices),
-            "asked": p.gpus * p.nnodes,
+            "requested": p.gpus * p.nnodes,
             "measured": configs[-1].world_size,
             "gpus_per_node": p.gpus,
         },
@@ -93,8 +93,21 @@ def plan(parameters: Parameters) -> Plan:
         # A device of the sweep is one CPU: a lone process must not use them all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
         parameters=p,
-        notes=_notes(p, devices, configs),
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what is measured, what is missing first; the conditions are the last."""
+    configs = sorted(plan.arms.values(), key=lambda config: config.world_size)
+    labels = (size_label(config.world_size, config.nnodes) for config in configs)
+    sizes = list(dict.fromkeys(labels))
+    on_devices = _on_cpus if plan.is_cpu else _on_gpus
+    return [
+        *on_devices(plan, sizes, configs[-1]),
+        *_of_slurm(configs[0]),
+        _conditions(configs[0], plan.repeats),
+    ]
 
 
 def arm_name(precision: str, nodes: int, size: int, *, is_cpu: bool) -> str:
@@ -190,48 +203,38 @@ def _allreduce(
     return {f"all-reduce, {largest.world_size} ranks": config}
 
 
-def _notes(
-    p: Parameters, devices: Devices, configs: Sequence[ExperimentConfig]
-) -> tuple[str, ...]:
-    """Return what is measured, what is missing first; the conditions are the last."""
-    labels = (size_label(config.world_size, config.nnodes) for config in configs)
-    sizes = list(dict.fromkeys(labels))
-    on_devices = _on_cpus if devices.is_cpu else _on_gpus
-    return (
-        *on_devices(p, devices, sizes, configs[-1]),
-        *_of_slurm(configs[0]),
-        _conditions(configs[0], p.repeats),
-    )
-
-
 def _on_cpus(
-    p: Parameters, devices: Devices, sizes: Sequence[str], largest: ExperimentConfig
+    plan: PlanValues, sizes: Sequence[str], largest: ExperimentConfig
 ) -> list[str]:
-    shared = " Two processes share one CPU." if devices.count < largest.gpus else ""
+    usable_cpus = plan.facts["devices"]["count"]
+    shared = " Two processes share one CPU." if usable_cpus < largest.gpus else ""
     processes = "process" if sizes == ["1"] else "processes"
     return [
-        f"CPU smoke test: {why_cpus(p.device, p.engine)}. Each process uses 1 thread. "
-        f"This is not a GPU benchmark.{shared}",
+        *plan.smoke_test(
+            f"Each process uses 1 thread. This is not a GPU benchmark.{shared}"
+        ),
         f"Sizes: {', '.join(sizes)} {processes}{_nodes_times(largest)}.",
     ]
 
 
 def _on_gpus(
-    p: Parameters, devices: Devices, sizes: Sequence[str], largest: ExperimentConfig
+    plan: PlanValues, sizes: Sequence[str], largest: ExperimentConfig
 ) -> list[str]:
+    devices, requested = Devices(**plan.facts["devices"]), plan.facts["requested"]
     where = f" on {devices.count} x {devices.name}" if devices.name else ""
     what = "GPU" if sizes == ["1"] else "GPUs"
     measured = f"Sizes: {', '.join(sizes)} {what}{_nodes_times(largest)}{where}."
-    if largest.world_size >= p.nnodes * p.gpus:
+    if largest.world_size >= requested:
         return [measured]
-    several = "" if p.nnodes == 1 else f" ({p.nnodes} nodes x {p.gpus})"
+    nodes, gpus = plan.parameters["nnodes"], plan.parameters["gpus"]
+    several = "" if nodes == 1 else f" ({nodes} nodes x {gpus})"
     beyond = (
         "Results for more GPUs are projections."
         if len(sizes) > 1
         else "A projection to more GPUs requires two measured sizes."
     )
     return [
-        f"Requested: {plural(p.nnodes * p.gpus, 'GPU')}{several}; available: "
+        f"Requested: {plural(requested, 'GPU')}{several}; available: "
         f"{sizes[-1]}. {beyond}",
         measured,
     ]

@@ -1,4 +1,4 @@
-"""How far measured scaling may be extended, and when it may not.
+"""Projection of measured scaling to more devices.
 
 A projection is an interval, never one number: from the curves of
 `nbkit.questions.scaling.curves` that the measured points leave possible, where a

@@ -1,4 +1,4 @@
-"""Tables of the scaling report, column by column."""
+"""Tables of the scaling report."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def headline_table(
 
 
 def _judged(row: ScalingRow) -> float | None:
-    return row.efficiency if row.counts else None
+    return row.efficiency if row.is_valid else None
 
 
 def _of_finite(name: str, title: str | None = None) -> Column:
     """Return a column without what belongs to trainings that were not finite."""
 
     def value(row: ScalingRow) -> float | None:
-        return getattr(row, name) if row.counts else None
+        return getattr(row, name) if row.is_valid else None
 
     return Column(title, value, wording.percent, name)
 
@@ -192,7 +192,7 @@ def _cell(row: ScalingRow) -> dict[str, Any]:
         **{name: getattr(rate, name) for name in _OF_RATE},
         **{name: getattr(row, name) for name in _OF_ROW},
         **{
-            key: getattr(row, name) if row.counts else None
+            key: getattr(row, name) if row.is_valid else None
             for key, name in _JUDGED.items()
         },
     }

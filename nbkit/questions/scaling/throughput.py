@@ -1,4 +1,4 @@
-"""How throughput grows with the number of devices: table and sentence.
+"""Speedup and efficiency by number of devices.
 
 Weak scaling: the batch per device is the same at every size. Every number is a median
 over runs (separate process starts) of each run's images over time, and is given with
@@ -84,7 +84,7 @@ class ScalingRow:
     node_efficiency_high: float | None = None
     """Upper end of the interval; ``None`` with a single run."""
     base_nnodes: int = 1
-    counts: bool = True
+    is_valid: bool = True
     """Whether the arm's trainings were finite at every size; otherwise, speedup and
     efficiency are omitted."""
 
@@ -116,15 +116,15 @@ def _by_size(runs: Iterable[MeasuredRun]) -> _Sizes:
 
 
 def scaling_table(
-    runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
+    runs: Iterable[MeasuredRun], diverged: Mapping[str, NonFinite] | None = None
 ) -> list[ScalingRow]:
     """Return one row for each arm and world size."""
     groups = _by_size(runs)
-    usable = usable_arms(groups, not_finite or {})
+    usable = usable_arms(groups, diverged or {})
     return [
         replace(
             _row(sizes[size], sizes[min(sizes)], _one_node(sizes, size)),
-            counts=arm in usable,
+            is_valid=arm in usable,
         )
         for arm, sizes in groups.items()
         for size in sorted(sizes)
@@ -132,12 +132,12 @@ def scaling_table(
 
 
 def compare_arms(
-    runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
+    runs: Iterable[MeasuredRun], diverged: Mapping[str, NonFinite] | None = None
 ) -> list[Ratio]:
     """Return each arm's rate / the first arm's, at their largest common size."""
     groups = _by_size(runs)
     (first, base), *compared = groups.items()
-    usable = usable_arms(groups, not_finite or {}, (first,))
+    usable = usable_arms(groups, diverged or {}, (first,))
     compare = []
     for arm, sizes in compared:
         shared = set(sizes) & set(base)

@@ -10,6 +10,7 @@ QUESTION = Question(
         "StoragePlan": ".planning",
         "StorageResult": ".page",
         "before_start": ".cold_cache",
+        "describe": ".planning",
         "plan": ".planning",
         "prepare": ".reads",
         "read": ".reads",

@@ -1,4 +1,4 @@
-"""Images where storage is to be tried, and their pages out of memory before a run."""
+"""Page cache of the images before a storage run."""
 
 from __future__ import annotations
 

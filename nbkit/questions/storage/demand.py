@@ -1,4 +1,4 @@
-"""What GPUs ask of storage, what it gives, and which part of the way is too slow.
+"""Storage throughput that GPUs demand, compared with the measured one.
 
 All of it is compared in images a second: a GPU asks for images, and those of each data
 set have another size.

@@ -1,4 +1,4 @@
-"""The runs of a storage study in numbers: epoch by epoch, and how cold they began."""
+"""Throughput of storage runs by epoch, and proof of a cold cache."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def epoch_row(
     """Return the results of an arm from its finished runs (at least one)."""
     lines = [run.metrics() for run in runs]
     rates = [
-        epoch_rates(found, run.config.emulated_step_seconds)
-        for run, found in zip(runs, lines, strict=True)
+        epoch_rates(run_lines, run.config.emulated_step_seconds)
+        for run, run_lines in zip(runs, lines, strict=True)
     ]
     recorded = [run.record.get("tags") or {} for run in runs]
     needed = [_first_epoch(line, bytes_per_image) for line in lines]

@@ -1,4 +1,4 @@
-"""What the storage notebook shows: reads, epochs, supply against demand, report."""
+"""Report of a storage study."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class StorageResult:
                 sizes[place],
                 decides=speed.pattern == "random",
             )
-            for place, speed in self.reads.found
+            for place, speed in self.reads.speeds
             if speed.cache == "cold" and speed.page_cache.state != "not proven"
         ]
         # The control's twin is the first arm once more, and would count twice.

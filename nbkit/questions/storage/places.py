@@ -87,7 +87,7 @@ class Wanted:
     """For training, of each."""
     is_ours: bool
     storage: Mapping[str, Any] = field(repr=False)
-    found: tuple[DataSource, ...] = ()
+    existing: tuple[DataSource, ...] = ()
     """Existing data sets; empty if photographs are to be written."""
     copies: int = 0
     """Of each photograph."""
@@ -97,7 +97,7 @@ class Wanted:
         """Write the photographs if needed, and return the place."""
         if self.is_ours:
             put_photos(self.folder, self.copies, self.forms)
-        sources = self.found or tuple(
+        sources = self.existing or tuple(
             DataSource(name=name, data=data, **described_data(data))
             for name, data in self.data.items()
         )
@@ -142,7 +142,7 @@ def _data_set(text: str) -> Wanted:
         images=source.images,
         is_ours=False,
         storage=describe_place(where),
-        found=(source,),
+        existing=(source,),
     )
 
 

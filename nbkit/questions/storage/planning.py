@@ -1,4 +1,4 @@
-"""What the storage notebook will measure on this machine, decided beforehand."""
+"""Plan of the storage notebook."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nbkit.questions.storage.places import (
     find_wanted,
     name_and_path,
 )
-from nbkit.questions.study_plan import Plan, below_one
+from nbkit.questions.study_plan import Plan, PlanValues, below_one
 from nbkit.readspeed.measuring import CacheState, ReadEngine
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.review.claim_checks import CACHE_FACTOR, cache_evidence
 from nbkit.statistics import quantities as wording
-from nbkit.studies.devices import Devices, find_devices, why_cpus
+from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.photo_copies import FORMS
 from nbkit.telemetry.machine import describe_machine
@@ -96,7 +96,7 @@ def plan(parameters: Parameters) -> StoragePlan:
     _check_words(values)
     # The control is the first arm, and what a loader gives is compared.
     values["stages"] = [stage for stage in STAGES if stage in values["stages"]]
-    emulated, replaced = _emulated(p, devices, values["batch_size_per_gpu"])
+    emulated, without_rate = _emulated(p, devices, values["batch_size_per_gpu"])
     wanted = find_wanted(p, values)
     _check_sizes(wanted, values)
     sources = {name: data for place in wanted for name, data in place.data.items()}
@@ -120,34 +120,49 @@ def plan(parameters: Parameters) -> StoragePlan:
             "emulated": emulated.to_dict(),
             "gpus": p.gpus,
             "memory_bytes": memory_bytes,
+            "replicate": copies_of(p, values),
+            "read_bytes": values["read_bytes"],
+            "read_repeats": values["read_repeats"],
+            "gpu_without_rate": without_rate,
         },
         read_engine=p.read_engine,
         read_bytes=values["read_bytes"],
         read_repeats=values["read_repeats"],
-        notes=(
-            *_smoke_test(p, devices),
-            *_where(places),
-            *_guard(places, memory_bytes, copies_of(p, values)),
-            _what(values, len(arms), p, places),
-            *replaced,
-        ),
         parameters=p,
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what is read and measured, and what remains on the disks."""
+    places = [Place.from_dict(place) for place in plan.facts["places"]]
+    return [
+        *plan.smoke_test(
+            "Reads and decoding are measured on this machine; no GPU is used."
+        ),
+        *_where(places),
+        *_guard(places, plan.facts),
+        _what(plan, places),
+        *_replaced(plan.facts),
+        *_few_reads(plan.facts),
+    ]
 
 
 def _emulated(
     p: Parameters, devices: Devices, batch_size: int
-) -> tuple[EmulatedStep, tuple[str, ...]]:
-    """Return the step of the GPU asked for, of this GPU, or of one with a rate."""
+) -> tuple[EmulatedStep, str | None]:
+    """Return the step of a GPU, and the name of the one that has no published rate.
+
+    The GPU is the requested one, this machine's, or one with a rate.
+    """
     of = (_EMULATED_MODEL, _EMULATED_PRECISION, batch_size)
     gpu_name = p.gpu or devices.name or _DEFAULT_GPU
     try:
-        return emulated_step(gpu_name, *of), ()
+        return emulated_step(gpu_name, *of), None
     except NotEnoughDataError:
         if p.gpu:
             raise
-        note = f"{gpu_name} has no published rate, so {_DEFAULT_GPU} is emulated."
-        return emulated_step(_DEFAULT_GPU, *of), (note,)
+        return emulated_step(_DEFAULT_GPU, *of), gpu_name
 
 
 def _check(p: Parameters) -> None:
@@ -251,14 +266,6 @@ def _config(
     )
 
 
-def _smoke_test(p: Parameters, devices: Devices) -> Iterable[str]:
-    if devices.is_cpu:
-        yield (
-            f"CPU smoke test: {why_cpus(p.device, p.engine)}. Reads and decoding are "
-            "measured on this machine; no GPU is used."
-        )
-
-
 def _where(places: Sequence[Place]) -> Iterable[str]:
     for place in places:
         if place.is_ours:
@@ -269,13 +276,12 @@ def _where(places: Sequence[Place]) -> Iterable[str]:
             )
 
 
-def _guard(
-    places: Sequence[Place], memory_bytes: int | None, copies: int
-) -> Iterable[str]:
+def _guard(places: Sequence[Place], facts: Mapping[str, Any]) -> Iterable[str]:
     """Yield that even the largest data are too small for a test of storage."""
+    memory_bytes, copies = facts["memory_bytes"], facts["replicate"]
     largest, is_ours = max(
         ((source, place.is_ours) for place in places for source in place.sources),
-        key=lambda one: one[0].bytes,
+        key=lambda source_and_place: source_and_place[0].bytes,
     )
     if not memory_bytes or cache_evidence(largest.bytes, memory_bytes, 1) is None:
         return
@@ -288,15 +294,31 @@ def _guard(
     )
 
 
-def _what(
-    values: Mapping[str, Any], arms: int, p: Parameters, places: Sequence[Place]
-) -> str:
+def _what(plan: PlanValues, places: Sequence[Place]) -> str:
+    facts, repeats = plan.facts, plan.repeats
     in_memory = all(place.storage["kind"] == "memory" for place in places)
-    count = arms + bool(p.control)
-    counted = f"{plural(count, 'arm')} of {plural(values['epochs'], 'epoch')}"
+    count = len(plan.arms) + bool(plan.control)
+    epochs = next(iter(plan.arms.values())).epochs or 0
     return (
-        f"Reads: {wording.size(values['read_bytes'])}, sequential and random, "
-        f"{'cold and ' * (not in_memory)}warm, n={values['read_repeats']}. Then "
-        f"{counted}, n={values['repeats']}: {plural(count * values['repeats'], 'run')}"
-        f", each with a {p.cache} cache at its start."
+        f"Reads: {wording.size(facts['read_bytes'])}, sequential and random, "
+        f"{'cold and ' * (not in_memory)}warm, n={facts['read_repeats']}. Then "
+        f"{plural(count, 'arm')} of {plural(epochs, 'epoch')}, n={repeats}: "
+        f"{plural(count * repeats, 'run')}, each with a {facts['cache']} cache at its "
+        "start."
     )
+
+
+def _replaced(facts: Mapping[str, Any]) -> Iterable[str]:
+    if gpu_name := facts.get("gpu_without_rate"):
+        yield f"{gpu_name} has no published rate, so {_DEFAULT_GPU} is emulated."
+
+
+def _few_reads(facts: Mapping[str, Any]) -> Iterable[str]:
+    """Yield that a time limit left fewer repeats of reads than planned."""
+    repeats = [len(read["speed"]["readings"]) for read in facts.get("reads", ())]
+    if repeats and min(repeats) < facts["read_repeats"]:
+        yield (
+            f"Reads: as few as {min(repeats)} of {facts['read_repeats']} repeats, "
+            f"limited to {facts['read_limit_seconds']:.0f} s (a fifth of the time "
+            "limit)."
+        )

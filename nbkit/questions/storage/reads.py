@@ -1,4 +1,4 @@
-"""Reads of every place, before any image is decoded: in order and at random."""
+"""Sequential and random reads of every place, without decoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nbkit.readspeed.measuring import CacheState, ReadSpeed, measure
 from nbkit.readspeed.temporary_file import temporary_file
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern
 from nbkit.reports.parts import Table
-from nbkit.studies.idle_machine import wait_before
+from nbkit.studies.idle_machine import Wait, wait_before
 
 _PATTERNS: tuple[Pattern, ...] = ("sequential", "random")
 _FILES_DRAWN = 20_000
@@ -30,10 +30,10 @@ _FILES_DRAWN = 20_000
 class Reads:
     """Read throughput of every place; a notebook displays the table."""
 
-    found: tuple[tuple[str, ReadSpeed], ...]
+    speeds: tuple[tuple[str, ReadSpeed], ...]
     """By name of the place."""
-    waited: str = ""
-    """Wait for an idle machine, and its outcome."""
+    wait: Wait | None = None
+    """Wait for an idle machine, if requested."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -41,9 +41,9 @@ class Reads:
         return {
             "reads": [
                 {"place": place, "speed": speed.to_dict()}
-                for place, speed in self.found
+                for place, speed in self.speeds
             ],
-            **({"waited_before_reads": self.waited} if self.waited else {}),
+            **({"wait_before_reads": self.wait.to_dict()} if self.wait else {}),
         }
 
     @classmethod
@@ -51,16 +51,16 @@ class Reads:
         """Return the reads stored in a study's plan."""
         return cls(
             tuple(
-                (one["place"], ReadSpeed.from_dict(one["speed"]))
-                for one in plan.get("reads", [])
+                (read["place"], ReadSpeed.from_dict(read["speed"]))
+                for read in plan.get("reads", [])
             ),
-            plan.get("waited_before_reads", ""),
+            Wait(**stored) if (stored := plan.get("wait_before_reads")) else None,
         )
 
     @property
     def table(self) -> Table:
         """Every place's rates."""
-        speeds = [speed for _, speed in self.found]
+        speeds = [speed for _, speed in self.speeds]
         return Table(
             "Measured reads without a loader",
             [
@@ -68,7 +68,7 @@ class Reads:
                 *("range", "mean", "repeats", "reads/s", "read size"),
                 *("threads", "engine"),
             ],
-            [_cells(place, speed) for place, speed in self.found],
+            [_cells(place, speed) for place, speed in self.speeds],
             self._notes,
             {
                 "bytes_per_second": [speed.bytes_per_second.median for speed in speeds],
@@ -84,18 +84,18 @@ class Reads:
     def _notes(self) -> list[str]:
         reasons = dict.fromkeys(
             f"{place}: {speed.page_cache}"
-            for place, speed in self.found
+            for place, speed in self.speeds
             if speed.cache == "cold"
         )
         engines = dict.fromkeys(
-            f"{place}: engine {speed.engine_in_words} ({speed.engine_reason})"
-            for place, speed in self.found
+            f"{place}: engine {speed.engine_in_words} ({speed.engine_reason_in_words})"
+            for place, speed in self.speeds
         )
         return [
-            *filter(None, [self.waited]),
+            *([str(self.wait)] if self.wait else []),
             *(f"{reason}." for reason in reasons),
             *(f"{engine}." for engine in engines),
-            *dict.fromkeys(map(_in_order, self.found)),
+            *dict.fromkeys(map(_in_order, self.speeds)),
             "Repeats are consecutive, so the range is shown instead of a CI. NetApp "
             "reports the mean of five.",
             "Cold: no page of the files is in this machine's page cache; caches of "
@@ -138,13 +138,9 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
 def prepare(plan: StoragePlan) -> StoragePlan:
     """Read every place, and return the plan with the results."""
     reads = read(plan)
-    fewest = min(len(speed.readings) for _, speed in reads.found)
-    few = (
-        f"Reads: as few as {fewest} of {plan.read_repeats} repeats, limited to "
-        f"{plan.preparation_seconds:.0f} s (a fifth of the time limit)."
-    )
-    notes = (*plan.notes, *([few] if fewest < plan.read_repeats else []))
-    return replace(plan, notes=notes, prepared={**plan.prepared, **reads.facts})
+    limit = plan.preparation_seconds
+    limited = {} if math.isinf(limit) else {"read_limit_seconds": limit}
+    return replace(plan, prepared={**plan.prepared, **limited, **reads.facts})
 
 
 def read(plan: StoragePlan) -> Reads:
@@ -159,7 +155,7 @@ def read(plan: StoragePlan) -> Reads:
     StoreError
         If a test file cannot be written.
     """
-    waited = wait_before(plan.arms.values(), plan.wait_for_idle)
+    wait = wait_before(plan.arms.values(), plan.wait_for_idle)
     speeds: list[tuple[str, ReadSpeed]] = []
     end = time.monotonic() + plan.preparation_seconds
     count = sum(len(_PATTERNS) * len(_caches(place)) for place in plan.places)
@@ -182,7 +178,7 @@ def read(plan: StoragePlan) -> Reads:
                     speeds.append((place.name, speed))
                     sys.stdout.write(f"{_progress_line(place, speed)}\n")
                     sys.stdout.flush()
-    return Reads(tuple(speeds), waited)
+    return Reads(tuple(speeds), wait)
 
 
 def _caches(place: Place) -> tuple[CacheState, ...]:

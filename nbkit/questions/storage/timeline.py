@@ -1,4 +1,4 @@
-"""Storage over time: reads alone as the device counts them, epochs as the host does."""
+"""Storage throughput over time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EPOCHS = "Epochs: bytes read over time"
 
 def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Return throughput, reads and their size over time, and throughput of epochs."""
-    counted = " and ".join(dict.fromkeys(speed.counted_by for _, speed in reads.found))
+    counted = " and ".join(dict.fromkeys(speed.counted_by for _, speed in reads.speeds))
     subtitle = f"first cold repeat, counted by {counted}"
     figures = []
     for title, y_title, value in _READS:
@@ -60,7 +60,7 @@ def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]
 def _moments(
     reads: Reads, value: Callable[[Interval], float | None]
 ) -> Iterator[dict[str, Any]]:
-    for place, speed in reads.found:
+    for place, speed in reads.speeds:
         if speed.cache != "cold" or speed.page_cache.state == "not proven":
             continue
         series = f"{place}, {speed.pattern}"

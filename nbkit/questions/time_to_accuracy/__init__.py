@@ -1,4 +1,4 @@
-"""How long training takes to a target accuracy."""
+"""Time to a target accuracy."""
 
 from nbkit.questions.question import Question
 
@@ -8,6 +8,7 @@ QUESTION = Question(
     modules={
         "TimeToAccuracyResult": ".page",
         "logs": ".page",
+        "describe": ".planning",
         "plan": ".planning",
         "result": ".page",
     },

@@ -1,4 +1,4 @@
-"""What the time_to_accuracy notebook shows: times, seeds, verdict, estimate, report."""
+"""Report of a time-to-accuracy study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the time_to_accuracy notebook will train, decided before it starts."""
+"""Plan of the time_to_accuracy notebook."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nbkit.errors import ConfigError
 from nbkit.estimates.forecast import GPUS, elsewhere, workload
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
-from nbkit.questions.study_plan import Plan, below_one, smoke_test
+from nbkit.questions.study_plan import Plan, PlanValues, below_one
 from nbkit.recipes.training import TrainingRecipe, training_recipe
 from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
@@ -84,13 +84,10 @@ def plan(parameters: Parameters) -> Plan:
     estimated = training_recipe(p.estimate_recipe)
     workload(estimated)  # raises immediately if there is nothing to estimate
     gpu_names = tuple(GPUS if p.estimate_for is None else p.estimate_for)
-    unpublished = [name for name in gpu_names if not elsewhere(estimated, [name])]
-    repeats = defaults["repeats"] if p.repeats is None else p.repeats
-    unrepeated = _short_runs(estimated, p, devices, defaults)
     return Plan(
         arms=arms,
-        unrepeated=unrepeated,
-        repeats=repeats,
+        unrepeated=_short_runs(estimated, p, devices, defaults),
+        repeats=defaults["repeats"] if p.repeats is None else p.repeats,
         prepared={
             "seed_per_repeat": True,
             "estimate_recipe": p.estimate_recipe,
@@ -98,15 +95,21 @@ def plan(parameters: Parameters) -> Plan:
             "price_per_hour": p.price_per_hour,
             "currency": p.currency,
         },
-        notes=(
-            *smoke_test(p, devices, _VALID_ON_CPUS),
-            _what(arms, repeats, p.seed),
-            *_recipe_notes(arms, recipes),
-            _estimated(estimated, unrepeated),
-            *_without_rates(estimated, unpublished),
-        ),
         parameters=p,
+        describe=describe,
     )
+
+
+def describe(plan: PlanValues) -> list[str]:
+    """Return what is trained, the recipes, and what is projected."""
+    estimated = training_recipe(plan.facts["estimate_recipe"])
+    return [
+        *plan.smoke_test(_VALID_ON_CPUS),
+        _what(plan.arms, plan.repeats, plan.parameters["seed"]),
+        *_recipe_notes(plan.arms),
+        _estimated(estimated, plan.unrepeated),
+        *_without_rates(estimated, plan.facts["estimate_for"]),
+    ]
 
 
 def _check_numbers(p: Parameters) -> None:
@@ -225,12 +228,10 @@ def _what(arms: Mapping[str, ExperimentConfig], repeats: int, seed: int) -> str:
     )
 
 
-def _recipe_notes(
-    arms: Mapping[str, ExperimentConfig], recipes: Mapping[str, TrainingRecipe]
-) -> Iterator[str]:
+def _recipe_notes(arms: Mapping[str, ExperimentConfig]) -> Iterator[str]:
     """Yield what each recipe is, and where it is not what is published."""
-    for name, recipe in recipes.items():
-        config = arms[name]
+    for name, config in arms.items():
+        recipe = training_recipe(name)
         batch = config.world_size * int(config.batch_size_per_gpu)
         rate = f"learning rate {config.learning_rate:.4g} at global batch {batch}"
         if batch != recipe.global_batch_size:
@@ -261,14 +262,15 @@ def _evaluated(config: ExperimentConfig) -> str:
 
 
 def _without_rates(recipe: TrainingRecipe, gpus: Sequence[str]) -> Iterator[str]:
-    if gpus:
+    unpublished = [name for name in gpus if not elsewhere(recipe, [name])]
+    if unpublished:
         yield (
             f"No projection: no published training rate of {recipe.fields['model']} "
-            f"with real images on {', '.join(gpus)}."
+            f"with real images on {', '.join(unpublished)}."
         )
 
 
-def _estimated(recipe: TrainingRecipe, unrepeated: Mapping[str, Any]) -> str:
+def _estimated(recipe: TrainingRecipe, unrepeated: Sequence[str]) -> str:
     if not unrepeated:
         return (
             f"Projected: {recipe.name}, from published rates only (estimate_steps=0)."

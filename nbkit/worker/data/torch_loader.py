@@ -48,7 +48,7 @@ class _Decoder(NamedTuple):
 
     name: str
     decode_crops: Callable[..., list[torch.Tensor | None]] | None
-    why_not_faster: str | None
+    fallback_reason: str | None
     """What is wrong with the faster one that is installed; None without one."""
 
 
@@ -112,7 +112,7 @@ class TorchData(ImageData):
             "prefetch_factor": self.config.loader_config.prefetch_factor,
             "pin_memory": self._pin_memory,
             "decoder": _DECODER.name,
-            "why_not_faster": _DECODER.why_not_faster,
+            "fallback_reason": _DECODER.fallback_reason,
         }
 
     def _pixels(
