@@ -1,4 +1,4 @@
-"""The clock of a run: it says when, and is not set while the run lasts.
+"""Clock of a run, which is not set while the run lasts.
 
 Durations are differences of what it says. `time.time` jumps when the machine's clock is
 set; `time.monotonic` does not, but its zero is another one on each host and after each
@@ -32,7 +32,7 @@ def boot_id() -> str:
 
 def now(of_run: str | None = None) -> float:
     """Return Unix time in seconds; within a run, by the run's clock."""
-    zero = _zero_of(of_run) if of_run else _zero()
+    zero = _parse_zero(of_run) if of_run else _zero()
     return time.time() if zero is None else zero + time.monotonic()
 
 
@@ -40,27 +40,27 @@ def start_clock() -> None:
     """Begin to count, in this process and those it starts, unless it has begun."""
     if _zero() is None:
         zero = time.time() - time.monotonic()
-        _set(f"{boot_id()} {zero!r}")
+        _set_clock(f"{boot_id()} {zero!r}")
 
 
 def continue_clock(earlier: str | None) -> str | None:
     """Go on with the clock of an earlier attempt, if the host was not booted since."""
-    if _zero() is not None and earlier and _zero_of(earlier) is not None:
-        _set(earlier)
+    if _zero() is not None and earlier and _parse_zero(earlier) is not None:
+        _set_clock(earlier)
     return os.environ.get(CLOCK_VARIABLE)
 
 
-def _set(clock: str) -> None:
+def _set_clock(clock: str) -> None:
     os.environ[CLOCK_VARIABLE] = clock
     _zero.cache_clear()
 
 
 @functools.cache
 def _zero() -> float | None:
-    return _zero_of(os.environ.get(CLOCK_VARIABLE, ""))
+    return _parse_zero(os.environ.get(CLOCK_VARIABLE, ""))
 
 
-def _zero_of(clock: object) -> float | None:
+def _parse_zero(clock: object) -> float | None:
     """Return the zero of a clock of this boot; others may have written the record."""
     boot, _, text = str(clock).partition(" ")
     try:

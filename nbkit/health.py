@@ -1,4 +1,4 @@
-"""What a check of this installation found: one form for every package.
+"""Results of the checks of this installation: one form for every package.
 
 Each package's checks are in ``nbkit/<package>/health.py``, a function ``checks``. They
 are run as a separate process (``python -m nbkit.telemetry.health``), since a driver, a
@@ -34,19 +34,19 @@ class CheckResult:
     what: str
     """What was looked at, in a word or three."""
     state: State
-    found: str
+    detail: str
     """What is there, with units; a sentence or less."""
     remedy: str = ""
     """What to do now; empty where there is nothing to do."""
 
 
 def check(
-    what: str, is_ok: bool, found: str, remedy: str, otherwise: State = "warning"
+    what: str, is_ok: bool, detail: str, remedy: str, otherwise: State = "warning"
 ) -> CheckResult:
     """Return ``ok``, or else the other state with its remedy."""
     if is_ok:
-        return CheckResult(what, "ok", found)
-    return CheckResult(what, otherwise, found, remedy)
+        return CheckResult(what, "ok", detail)
+    return CheckResult(what, otherwise, detail, remedy)
 
 
 def check_package(
@@ -57,7 +57,7 @@ def check_package(
     return check(what, version is not None, version or missing, remedy, otherwise)
 
 
-def tell(results: Iterable[CheckResult]) -> None:
+def stream(results: Iterable[CheckResult]) -> None:
     """Write each result as a line of JSON to standard output as soon as it is there.
 
     What a check itself prints goes to standard error instead: libraries greet. It ends

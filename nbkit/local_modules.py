@@ -1,4 +1,4 @@
-"""Which modules are the user's own, and were not installed by a package manager."""
+"""Modules of the user, as opposed to those that a package manager installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nbkit is installed as, and how to install what it needs.
+"""Requirements of nbkit, and the command that installs them.
 
 Its distribution is not called nbkit: on the package index that is another project. So
 no command that is shown names nbkit: it names the packages that are missing, or the
@@ -47,9 +47,9 @@ def not_installed() -> str:
 def packages_of(extra: str) -> list[str]:
     """Return the packages that an extra of nbkit brings on this machine."""
     return [
-        one.name
-        for one in _requirements()
-        if one.marker is not None and _holds(one, extra)
+        requirement.name
+        for requirement in _requirements()
+        if requirement.marker is not None and _applies(requirement, extra)
     ]
 
 
@@ -57,14 +57,17 @@ def pip_install(*packages: str, options: str = "") -> str:
     """Return a command for a shell that installs packages."""
     from packaging.requirements import Requirement
 
-    asked = {one.name: f"{one.name}{one.specifier}" for one in _requirements()}
+    asked = {
+        requirement.name: f"{requirement.name}{requirement.specifier}"
+        for requirement in _requirements()
+    }
     chosen: dict[str, str] = {}
     for package in packages:
         wanted = Requirement(package)
         ours = asked[wanted.name]
         chosen[wanted.name] = package if wanted.specifier else ours
-    words = ["pip install", options, *(f'"{one}"' for one in chosen.values())]
-    return " ".join(filter(None, words))
+    quoted = (f'"{requirement}"' for requirement in chosen.values())
+    return " ".join(filter(None, ["pip install", options, *quoted]))
 
 
 def newest_tested() -> dict[str, str]:
@@ -79,10 +82,10 @@ def newest_tested() -> dict[str, str]:
     lines = "".join(texts).splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     return {
-        canonicalize_name(pin.name): one.version
+        canonicalize_name(pin.name): specifier.version
         for pin in pins
-        for one in pin.specifier
-        if _holds(pin)
+        for specifier in pin.specifier
+        if _applies(pin)
     }
 
 
@@ -93,19 +96,19 @@ def needed() -> set[str]:
 
     extras = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
     waiting = [(DISTRIBUTION, extra) for extra in ("", *extras)]
-    found: set[tuple[str, str]] = set()
+    required: set[tuple[str, str]] = set()
     while waiting:
         package, extra = asked = waiting.pop()
-        if asked in found:
+        if asked in required:
             continue
-        found.add(asked)
+        required.add(asked)
         # What is not installed needs nothing here; others' metadata may be odd.
         with suppress(metadata.PackageNotFoundError, InvalidRequirement):
-            for one in _requirements(package):
-                if _holds(one, extra):
-                    name = canonicalize_name(one.name)
-                    waiting += [(name, each) for each in ("", *one.extras)]
-    return {package for package, _ in found} - {DISTRIBUTION}
+            for requirement in _requirements(package):
+                if _applies(requirement, extra):
+                    name = canonicalize_name(requirement.name)
+                    waiting += [(name, each) for each in ("", *requirement.extras)]
+    return {package for package, _ in required} - {DISTRIBUTION}
 
 
 def newer_than_tested(versions: Mapping[str, str]) -> dict[str, str]:
@@ -129,6 +132,6 @@ def _requirements(package: str = DISTRIBUTION) -> list[Requirement]:
     return [Requirement(line) for line in metadata.requires(package) or ()]
 
 
-def _holds(requirement: Requirement, extra: str = "") -> bool:
+def _applies(requirement: Requirement, extra: str = "") -> bool:
     marker = requirement.marker
     return marker is None or marker.evaluate({"extra": extra})

@@ -1,4 +1,4 @@
-"""Files that others may have written, opened so that none hangs or fills its reader.
+"""Bounded reads, which never hang, of files that other users may have written.
 
 Stores are shared, and a bundle comes from anywhere: ``record.json`` may be a pipe, a
 device, a link to another file, or larger than the memory. So every file of a run, of a
@@ -109,19 +109,19 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 def descriptor_of(path: Path) -> int:
     """Return the descriptor of a regular file; as `open_regular`."""
-    return _tried(path, lambda text: _descriptor(text)[0])
+    return _retry(path, lambda text: _descriptor(text)[0])
 
 
 def read_file(path: Path, most_bytes: int | None = JSON_BYTES) -> bytes:
     """Return what is in a regular file."""
-    found = _tried(path, lambda text: _content(text, most_bytes, 0))
-    assert found is not None
-    return found
+    data = _retry(path, lambda text: _read(text, most_bytes, 0))
+    assert data is not None
+    return data
 
 
 def read_newer(path: Path | str, than_ns: int) -> bytes | None:
     """Return a file's bytes as `read_file`; None if it was changed before a time."""
-    return _tried(path, lambda text: _content(text, JSON_BYTES, than_ns))
+    return _retry(path, lambda text: _read(text, JSON_BYTES, than_ns))
 
 
 def read_end(path: Path, most_bytes: int) -> tuple[bytes, int]:
@@ -176,7 +176,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     return values
 
 
-def _tried(path: Path | str, read: Callable[[str], T]) -> T:
+def _retry(path: Path | str, read: Callable[[str], T]) -> T:
     text = os.fspath(path)
     for left in reversed(range(_TRIES)):
         try:
@@ -191,7 +191,7 @@ def _tried(path: Path | str, read: Callable[[str], T]) -> T:
     raise AssertionError
 
 
-def _content(path: str, most_bytes: int | None, than_ns: int) -> bytes | None:
+def _read(path: str, most_bytes: int | None, than_ns: int) -> bytes | None:
     # Without Python's buffers: a list of many runs would feel them.
     descriptor, status = _descriptor(path)
     try:
@@ -217,11 +217,11 @@ def _content(path: str, most_bytes: int | None, than_ns: int) -> bytes | None:
 
 
 def _descriptor(path: str) -> tuple[int, os.stat_result]:
-    found = _OWN.search(path)
-    if found is None:
+    match = _OWN.search(path)
+    if match is None:
         descriptor = os.open(path, _FLAGS)
     else:
-        descriptor = _inside(path[: found.end()], path[found.end() :])
+        descriptor = _open_without_links(path[: match.end()], path[match.end() :])
     try:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
@@ -233,7 +233,7 @@ def _descriptor(path: str) -> tuple[int, os.stat_result]:
         raise
 
 
-def _inside(root: str, name: str) -> int:
+def _open_without_links(root: str, name: str) -> int:
     """Open what is in a folder, without a link on the way."""
     if "/" not in name:
         return os.open(root + name, _FLAGS | os.O_NOFOLLOW)

@@ -58,23 +58,23 @@ def resolve(kind: Kind, name: str) -> Any:
         If nothing is registered under that name, or more than one thing; if it cannot
         be imported, or cannot be called as nbkit calls it. The text names the package.
     """
-    found = [entry for entry in _entries(kind) if entry.name == name]
-    if not found:
+    entries = [entry for entry in _entries(kind) if entry.name == name]
+    if not entries:
         message = (
             f"{kind[:-1]}={name!r} is not registered. Known {kind}: "
             f"{', '.join(names(kind)) or 'none'}.{suggest(name, names(kind))}"
         )
         raise ConfigError(message)
     # Two packages may well mean the same thing by a name.
-    if len({entry.value for entry in found}) > 1:
+    if len({entry.value for entry in entries}) > 1:
         message = (
-            f"{kind[:-1]}={name!r} is registered {len(found)} times, by "
-            f"{' and by '.join(sorted(map(_place, found)))}. Rename it in one package, "
-            "or uninstall one package."
+            f"{kind[:-1]}={name!r} is registered {len(entries)} times, by "
+            f"{' and by '.join(sorted(map(_place, entries)))}. Rename it in one "
+            "package, or uninstall one package."
         )
         raise ConfigError(message)
-    loaded = _loaded(kind, found[0])
-    _check_call(kind, found[0], loaded)
+    loaded = _load(kind, entries[0])
+    _check_call(kind, entries[0], loaded)
     return loaded
 
 
@@ -91,7 +91,7 @@ def forget() -> None:
     _entries.cache_clear()
 
 
-def _loaded(kind: Kind, entry: EntryPoint) -> Any:
+def _load(kind: Kind, entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except Exception as error:  # a plug-in's own code runs here

@@ -1,4 +1,4 @@
-"""Text that others may have written, shown so that it only can be read.
+"""Safe display of text that other users may have written.
 
 A terminal obeys control characters: they clear the screen, set its title, or write over
 a line. Direction characters let a text be read in another order than it has.

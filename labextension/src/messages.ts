@@ -269,10 +269,10 @@ export function gpuKey(gpu: IGpu): string {
 
 /** Whether two holders are one process, and not a later one with the same ID. */
 export function isSameProcess(
-  one: Pick<IHolder, 'pid' | 'start_ticks'>,
+  holder: Pick<IHolder, 'pid' | 'start_ticks'>,
   other: Pick<IHolder, 'pid' | 'start_ticks'>
 ): boolean {
-  return one.pid === other.pid && one.start_ticks === other.start_ticks;
+  return holder.pid === other.pid && holder.start_ticks === other.start_ticks;
 }
 
 /** Profiles of the instances of a GPU by UUID, numbered where several are alike. */

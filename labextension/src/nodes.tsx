@@ -38,23 +38,23 @@ export function Nodes({ run }: { run: IRun }): JSX.Element {
 
 function Unfolded({ run }: { run: IRun }): JSX.Element {
   const { trans } = usePanel();
-  const { found, fault } = useNodes(run.run_id);
+  const { load, fault } = useNodes(run.run_id);
   if (fault !== null) {
     return <p className="nbk-note">{fault}</p>;
   }
-  if (found === null) {
+  if (load === null) {
     return <p className="nbk-note">{trans.__('Waiting for values…')}</p>;
   }
   return (
     <>
       <ul>
-        {found.nodes.map(node => (
+        {load.nodes.map(node => (
           <Node key={node.node} node={node} />
         ))}
       </ul>
-      {found.num_more > 0 && (
+      {load.num_more > 0 && (
         <p className="nbk-note">
-          {trans._n('and %1 more node', 'and %1 more nodes', found.num_more)}
+          {trans._n('and %1 more node', 'and %1 more nodes', load.num_more)}
         </p>
       )}
     </>
@@ -121,11 +121,11 @@ function Gpu({ node, gpu }: { node: string; gpu: INodeGpu }): JSX.Element {
 
 /** Poll while the page is visible. */
 function useNodes(runId: string): {
-  found: INodes | null;
+  load: INodes | null;
   fault: string | null;
 } {
   const { model } = usePanel();
-  const [found, setFound] = React.useState<INodes | null>(null);
+  const [load, setLoad] = React.useState<INodes | null>(null);
   const [fault, setFault] = React.useState<string | null>(null);
   React.useEffect(() => {
     let isGone = false;
@@ -139,7 +139,7 @@ function useNodes(runId: string): {
         const path = `runs/${runId}/nodes`;
         const nodes = await request<INodes>(model.serverSettings, path);
         if (!isGone) {
-          setFound(nodes);
+          setLoad(nodes);
           setFault(null);
         }
       } catch (error) {
@@ -157,7 +157,7 @@ function useNodes(runId: string): {
       window.clearInterval(timer);
     };
   }, [model, runId]);
-  return { found, fault };
+  return { load, fault };
 }
 
 function mebibytes(bytes: number | null): number | null {

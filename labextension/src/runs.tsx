@@ -57,12 +57,12 @@ export function Runs(): JSX.Element {
         last: lastMoment(run),
         row: <Run run={run} />
       }))
-  ].sort((one, other) =>
-    one.goes === other.goes
-      ? one.goes
+  ].sort((row, other) =>
+    row.goes === other.goes
+      ? row.goes
         ? 0
-        : other.last - one.last
-      : Number(other.goes) - Number(one.goes)
+        : other.last - row.last
+      : Number(other.goes) - Number(row.goes)
   );
   const going = runs.filter(run => !hasEnded(run)).length;
   const hasCurves = runs.some(run => run.tensorboard);

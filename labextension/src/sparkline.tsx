@@ -285,7 +285,7 @@ type Bins = readonly (number | null)[];
 
 /** Stretches without a gap, as points from left to right. */
 function stretches(bins: Bins): [number, number][][] {
-  const found: [number, number][][] = [];
+  const lines: [number, number][][] = [];
   let open: [number, number][] = [];
   bins.forEach((value, place) => {
     if (value === null) {
@@ -293,12 +293,12 @@ function stretches(bins: Bins): [number, number][][] {
       return;
     }
     if (!open.length) {
-      found.push(open);
+      lines.push(open);
     }
     const y = Math.round(HEIGHT - value);
     open.push([place, y], [place + 1, y]);
   });
-  return found;
+  return lines;
 }
 
 function linePath(bins: Bins): string {

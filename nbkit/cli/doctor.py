@@ -1,4 +1,4 @@
-"""`nbkit doctor`: check this machine and show how to fix problems.
+"""`nbkit doctor`: checks of this machine, with fixes.
 
 It only collects: each package has its checks in ``nbkit/<package>/health.py``, which
 run concurrently, each in a separate process that is abandoned when it hangs.
@@ -85,17 +85,17 @@ class Examination:
                 last = repr(result.what)
                 yield result
         if code is None:
-            found = f"{self.module} does not respond after {last}"
+            detail = f"{self.module} does not respond after {last}"
             remedy = (
                 "check dmesg for a driver or file server error; python -m "
                 f"{self.module} prints each check"
             )
-            yield CheckResult("Checks", "failure", found, remedy)
+            yield CheckResult("Checks", "failure", detail, remedy)
         elif code:
-            said = _read(self.errors).strip().splitlines()[-1:] or ["no output"]
-            found = f"{self.module} ended after {last} with exit code {code}: "
+            stderr_lines = _read(self.errors).strip().splitlines()[-1:] or ["no output"]
+            detail = f"{self.module} ended after {last} with exit code {code}: "
             remedy = f"python -m {self.module} shows its full output"
-            yield CheckResult("Checks", "failure", found + said[0], remedy)
+            yield CheckResult("Checks", "failure", detail + stderr_lines[0], remedy)
 
 
 def doctor(
@@ -138,7 +138,7 @@ def _results(
 def lines_of(result: CheckResult) -> list[str]:
     """Return a result as lines of at most 80 letters; a long word is not cut."""
     indent = _INDENT + " " * (_WHAT_WIDTH + 1)
-    lines = wrapped(result.found, _WIDTH, indent) or [""]
+    lines = wrapped(result.detail, _WIDTH, indent) or [""]
     what = f"{result.state:<9}{result.what:<{_WHAT_WIDTH}} "
     if len(what) > len(indent):
         lines.insert(0, what)

@@ -31,7 +31,7 @@ def gpu_table(inventory: Values, sample: Values) -> list[str]:
         readings = dict(zip(columns, row or [None] * len(columns), strict=True))
         rows.append(_cells(gpu, readings))
         warnings = _warnings(inventory, gpu, readings)
-        below.append([*warnings, *_held(gpu, sample, place)])
+        below.append([*warnings, *_memory_lines(gpu, sample, place)])
     if inventory["gpus"]:
         heading, *cells = aligned(rows, _MARKS)
         lines += ["", heading]
@@ -92,7 +92,7 @@ def _warnings(inventory: Values, gpu: Values, row: Values) -> Iterator[str]:
             yield f"! slowed: {word}"
 
 
-def _held(gpu: Values, sample: Values, place: int) -> Iterator[str]:
+def _memory_lines(gpu: Values, sample: Values, place: int) -> Iterator[str]:
     """Yield the MIG instances of a GPU, and who holds its memory."""
     instances = gpu["mig_instances"] or ()
     used = sample["mig"][place] or [None] * len(instances)

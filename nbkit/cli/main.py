@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_in_any_encoding()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _do(words)
+        return _run(words)
     except SystemExit as end:
         if end.code != REFUSED:
             raise
@@ -82,7 +82,7 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _do(words: list[str]) -> int:
+def _run(words: list[str]) -> int:
     parser = make_parser()
     try:
         # argparse gives what follows -- to an earlier positional argument.

@@ -217,11 +217,11 @@ class _Trials:
         from nbkit.store.stored_runs import list_run_names
 
         async with self._one_at_a_time:
-            path = self._checked(script, against, repeats, gpus)
+            path = self._check(script, against, repeats, gpus)
             began, before = time.monotonic(), {*list_run_names()}
             starts = 2 * repeats  # of a call that is cancelled
             try:
-                done = await _ended(
+                done = await _run(
                     "try",
                     str(path),
                     "--json",
@@ -237,7 +237,7 @@ class _Trials:
                     seconds=self._seconds + _END_SECONDS,
                     folder=self._folder,
                 )
-                starts = _starts_of(done.pid, {*list_run_names()} - before)
+                starts = _count_starts(done.pid, {*list_run_names()} - before)
             finally:
                 self._starts -= starts
                 self._seconds -= time.monotonic() - began
@@ -245,7 +245,7 @@ class _Trials:
             _refuse(done.error)
         return self._tools.marked(done.result)
 
-    def _checked(self, script: str, against: str, repeats: int, gpus: int) -> Path:
+    def _check(self, script: str, against: str, repeats: int, gpus: int) -> Path:
         path = (self._folder / script).resolve()
         starts = 2 * repeats
         rules = (
@@ -286,7 +286,7 @@ def _parallel(metric: str, most: int) -> int:
     return 1 if Metric(metric, "lower", 0.0).is_timed else most
 
 
-def _starts_of(pid: int, run_ids: Iterable[str]) -> int:
+def _count_starts(pid: int, run_ids: Iterable[str]) -> int:
     """Return how many of these runs a process has started."""
     from nbkit.store.paths import runs_folder
     from nbkit.store.stored_runs import StoredRun
@@ -320,13 +320,13 @@ async def output(*words: str) -> Any:
     ToolError
         If it refuses, with its words, fails or takes too long.
     """
-    done = await _ended(*words, seconds=_READ_SECONDS)
+    done = await _run(*words, seconds=_READ_SECONDS)
     if done.code != 0:
         _refuse(done.error)
     return done.result
 
 
-async def _ended(*words: str, seconds: float, folder: Path | None = None) -> _Done:
+async def _run(*words: str, seconds: float, folder: Path | None = None) -> _Done:
     """Run `nbkit` with these words."""
     import asyncio
 
@@ -363,7 +363,7 @@ async def _ended(*words: str, seconds: float, folder: Path | None = None) -> _Do
             file.seek(0)
         result = None
         with suppress(ValueError):
-            result = _readable(json.load(printed))
+            result = _printable(json.load(printed))
         text = visible(errors.read().decode(errors="replace").strip(), lines=True)
     if code is None:
         error = f"nbkit {words[0]} took longer than {seconds:.0f} s and was ended."
@@ -381,12 +381,12 @@ def _refuse(message: str) -> NoReturn:
     raise ToolError(message)
 
 
-def _readable(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Return JSON values in which no text holds a control character."""
     if isinstance(value, str):
         return visible(value, lines=True)
     if isinstance(value, list):
-        return [_readable(one) for one in value]
+        return [_printable(item) for item in value]
     if isinstance(value, dict):
-        return {_readable(name): _readable(one) for name, one in value.items()}
+        return {_printable(name): _printable(item) for name, item in value.items()}
     return value

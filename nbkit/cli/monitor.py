@@ -104,12 +104,12 @@ def _samples(interval_seconds: float) -> Generator[tuple[Values, Values], None, 
     runs = StoredRunTable(None)
     looked_at = -_LOOK_SECONDS
     inventory: Values = {}
-    with _feeding(interval_seconds) as feed:
+    with _run_feed(interval_seconds) as feed:
         feed.say(hide_commands_of_others=False)
         while True:
             if time.monotonic() - looked_at >= _LOOK_SECONDS:
                 looked_at = time.monotonic()
-                feed.say(runs=_going_on(runs))
+                feed.say(runs=_active_runs(runs))
             line = feed.read()
             if line["kind"] == "inventory":
                 inventory = line
@@ -117,7 +117,7 @@ def _samples(interval_seconds: float) -> Generator[tuple[Values, Values], None, 
                 yield inventory, line
 
 
-def _going_on(runs: Any) -> list[Values]:
+def _active_runs(runs: Any) -> list[Values]:
     """Return the active runs in the form that the sampler's process reads."""
     try:
         return runs.poll([]).active
@@ -126,7 +126,7 @@ def _going_on(runs: Any) -> list[Values]:
 
 
 @contextmanager
-def _feeding(interval_seconds: float) -> Iterator[_Feed]:
+def _run_feed(interval_seconds: float) -> Iterator[_Feed]:
     """Run the sampler's process, which ends when its standard input is closed."""
     from nbkit.server.monitor import FEED_COMMAND
 
@@ -172,12 +172,12 @@ class _Feed:
         if line.endswith(b"\n"):
             return json.loads(line)
         message = (
-            f"The sampler process has ended ({self._last_words()}). Run nbkit doctor "
+            f"The sampler process has ended ({self._last_line()}). Run nbkit doctor "
             "to find the problem."
         )
         raise TelemetryError(message)
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         from nbkit.server.child import FRESH_SECONDS
 
         self._errors.seek(0)

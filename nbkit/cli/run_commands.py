@@ -172,7 +172,7 @@ def _stop(arguments: argparse.Namespace) -> int:
         )
         raise ConfigError(message)
     chosen: list[Run] = (
-        [run for run in runs() if _may_go_on(run)]
+        [run for run in runs() if _is_active(run)]
         if arguments.all
         else [attach(name) for name in arguments.run]
     )
@@ -184,7 +184,7 @@ def _stop(arguments: argparse.Namespace) -> int:
     return REFUSED if refused else 0
 
 
-def _may_go_on(run: Run) -> bool:
+def _is_active(run: Run) -> bool:
     try:
         return not run.state.is_final
     except StoreError:

@@ -175,12 +175,12 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     lines = picture(live)["text/plain"].splitlines()
     changed = program_fields(run.paths)
     changed |= changed_fields(read_json(run.paths.config) or {})
-    lines += _block("Non-default settings", changed.items())
+    lines += _section("Non-default settings", changed.items())
     data = run.worker.get("data") or {}
-    lines += _block("Data", _data(data))
-    lines += _block("Unreadable images", _unreadable(data))
-    lines += _block("Devices", _devices(run.worker).items())
-    lines += _block("Slurm", _job(run).items())
+    lines += _section("Data", _data(data))
+    lines += _section("Unreadable images", _unreadable(data))
+    lines += _section("Devices", _devices(run.worker).items())
+    lines += _section("Slurm", _job(run).items())
     lines += ["", f"Folder: {run.paths.root} (output of ranks: logs/)"]
     if live.snapshot()["head"]["can_resume"]:
         lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() continues from its ")
@@ -188,7 +188,7 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     return [*lines, *_log(live, log_lines)]
 
 
-def _block(title: str, values: Collection[tuple[str, Any]]) -> list[str]:
+def _section(title: str, values: Collection[tuple[str, Any]]) -> list[str]:
     if not values:
         return []
     rows = [(f"  {name}", str(value)) for name, value in values]

@@ -1,4 +1,4 @@
-"""`nbkit try`: whether a script is better than at an earlier commit."""
+"""`nbkit try`: comparison of a script with an earlier commit."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def read_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
         group = GROUPS.get(name, group)
         if name == "task" or group in _PROGRAM_GROUPS:
             names.add(name)
-    return dict(flat({name: it for name, it in stored.items() if name in names}))
+    return dict(flat({name: value for name, value in stored.items() if name in names}))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -119,7 +119,7 @@ def _lines(error: Any, fields: list[str]) -> dict[str, str]:
     if isinstance(inside, ConfigError) and inside.fields:
         # A configuration inside this one has said what is wrong with its fields.
         return {
-            f"{first}.{path}": f"{first}.{it}" for path, it in inside.fields.items()
+            f"{first}.{path}": f"{first}.{text}" for path, text in inside.fields.items()
         }
     return {first: _sentence(error, fields)}
 

@@ -57,7 +57,7 @@ def inspect_image(data: bytes) -> Decoding:
     except (MemoryError, ImportError):
         raise
     except Exception as error:  # decoders raise many kinds
-        _raise_what_the_machine_lacks(error)
+        _raise_machine_error(error)
         text = str(error) or type(error).__name__
         raise UnreadableImageError(text.splitlines()[0]) from error
     if orientation in _TURNED:
@@ -65,7 +65,7 @@ def inspect_image(data: bytes) -> Decoding:
     return Decoding(width, height, orientation, plain, high_bit_depth, coarse)
 
 
-def _raise_what_the_machine_lacks(error: Exception) -> None:
+def _raise_machine_error(error: Exception) -> None:
     if isinstance(error, OSError):
         if error.errno is not None:
             raise error

@@ -1,4 +1,4 @@
-"""Names in folders of images, broken links, and what cannot be read."""
+"""Names in folders of images, broken links and unreadable entries."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from nbkit.datasets.cache import NAMED, cache_path
-from nbkit.health import CheckResult, check, check_package, tell
+from nbkit.health import CheckResult, check, check_package, stream
 from nbkit.packages import pip_install
 
 
@@ -36,4 +36,4 @@ def _cache() -> CheckResult:
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

@@ -148,8 +148,8 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
         counts = Counter(
             suffix_kind(name) for here in there for name in names_in(here)[1]
         )
-        deeper = [_level(base / name) for name in classes]
-        how = f"{_name_one(deeper)}put the images of each class into a separate "
+        deeper = [_class_root(base / name) for name in classes]
+        how = f"{_data_hint(deeper)}put the images of each class into a separate "
         message = (
             f"data={str(root)!r} has {plural(len(classes), 'class folder')} in "
             f"{base}, but a classifier needs 2 or more{remedy(counts)}. "
@@ -168,12 +168,12 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
         ]
     if parts:
         problem = f"the class folders look like splits ({few(parts)})"
-        deeper = [_level(base / name) for name in parts]
+        deeper = [_class_root(base / name) for name in parts]
         how = "put class folders into train/ and, for evaluation, val/"
-        raise _unclear(root, problem, f"{_name_one(deeper)}{how}")
+        raise _unclear(root, problem, f"{_data_hint(deeper)}{how}")
 
 
-def _level(folder: Path) -> Path | None:
+def _class_root(folder: Path) -> Path | None:
     """Return the folder with several folders, here or below single ones; or None."""
     with suppress(OSError):
         while len(folders := subfolders(folder)) == 1 and not _images_in(folder):
@@ -183,7 +183,7 @@ def _level(folder: Path) -> Path | None:
     return None
 
 
-def _name_one(folders: Iterable[Path | None]) -> str:
+def _data_hint(folders: Iterable[Path | None]) -> str:
     """Return which of these folders to name, as a remedy; nothing if there is none."""
     there = [folder for folder in folders if folder is not None]
     # Of splits, that for training.
@@ -209,9 +209,9 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
         hold = f"contain no images, only subfolders with equal names ({names})"
         problem = f"the class folders {few(alike)} {hold}"
         # Images beside their masks are no classes either.
-        deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
+        deeper = [] if splits_among(sorted(shared)) else [_class_root(root / alike[0])]
         how = (
-            f"{_name_one(deeper)}put the images of each class into one folder, or, if "
+            f"{_data_hint(deeper)}put the images of each class into one folder, or, if "
             "these folders are classes, move them into train/"
         )
         raise _unclear(root, problem, how)
@@ -262,7 +262,7 @@ class _Files:
         self._root = root
         self.skipped_files: Counter[str] = Counter()
         self._seen: dict[str, str] = {}
-        self._see(str(root))
+        self._refuse_repeated(str(root))
 
     def samples(
         self, base: Path, classes: list[str], *, may_be_empty: bool = False
@@ -270,7 +270,7 @@ class _Files:
         """Return the images of every class."""
         samples: list[ImageSample] = []
         empty: list[str] = []
-        self._see(str(base))
+        self._refuse_repeated(str(base))
         for label, name in enumerate(classes):
             images = self._images(base / name) if (base / name).is_dir() else []
             samples += (ImageSample(path, label, None) for path in images)
@@ -294,7 +294,7 @@ class _Files:
         waiting = [str(folder)]
         while waiting:
             here = waiting.pop()
-            self._see(here)
+            self._refuse_repeated(here)
             folders, files = names_in(here)
             waiting += (f"{here}/{name}" for name in folders)
             parts = [*filter(split_of, folders), *splits_among(folders)]
@@ -310,7 +310,7 @@ class _Files:
                     self.skipped_files[suffix_kind(name)] += 1
         return names
 
-    def _see(self, folder: str) -> None:
+    def _refuse_repeated(self, folder: str) -> None:
         first = self._seen.setdefault(os.path.realpath(folder), folder)
         if first != folder:
             message = (

@@ -77,7 +77,7 @@ def list_multi_label(
         for line, row in rows.items()
     }
     if len(listed) < len(rows):
-        raise _unusable(csv_path, f"lists {_repeated(csv_path, columns, rows)}")
+        raise _unusable(csv_path, f"lists {_find_duplicate(csv_path, columns, rows)}")
     patients = _patients(csv_path, columns, rows, listed)
     splits = _splits(csv_path, columns, rows, listed, patients)
     samples: dict[str, list[ImageSample]] = {"train": [], "evaluation": []}
@@ -269,7 +269,7 @@ def _splits(
     return splits
 
 
-def _repeated(
+def _find_duplicate(
     csv_path: Path, columns: Sequence[str], rows: Mapping[int, Sequence[str]]
 ) -> str:
     seen: set[str] = set()

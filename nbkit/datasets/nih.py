@@ -1,4 +1,4 @@
-"""NIH ChestX-ray14 as its authors hand it out.
+"""NIH ChestX-ray14 in the layout of its authors.
 
 ::
 
@@ -92,7 +92,7 @@ def list_nih(csv_path: Path) -> Listing:
             )
             raise _unusable(csv_path, problem)
         image, findings, patient = (row[place].strip() for place in places)
-        name = _only_one(csv_path, image, where)
+        name = _find_image(csv_path, image, where)
         if name is None:
             missing.append(image)
         elif name in labels:
@@ -150,7 +150,7 @@ def _images_below(root: Path) -> dict[str, list[str]]:
     return paths
 
 
-def _only_one(
+def _find_image(
     csv_path: Path, image: str, where: Mapping[str, Sequence[str]]
 ) -> str | None:
     """Return the path of an image; None if it is not there."""
@@ -197,7 +197,7 @@ def _splits(
             name: "evaluation" if patient in chosen else "train"
             for name, patient in patients.items()
         }, []
-    training, test = (_listed(csv_path, root / name) for name in lists)
+    training, test = (_read_list(csv_path, root / name) for name in lists)
     splits: dict[str, str] = {}
     for name in patients:
         image = name.rpartition("/")[2]
@@ -209,7 +209,7 @@ def _splits(
     return splits, lists
 
 
-def _listed(csv_path: Path, path: Path) -> set[str]:
+def _read_list(csv_path: Path, path: Path) -> set[str]:
     try:
         return {*read_file(path, None).decode("utf-8-sig").split()}
     except OSError as error:

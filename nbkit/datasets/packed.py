@@ -251,7 +251,7 @@ def _classes(
             for image in part:
                 if image.class_name and not is_multi_label:
                     names[image.labels[0]] = image.class_name
-        return _distinct(names)
+        return _number_duplicates(names)
     described = len(description.classes)
     if described < count or (is_multi_label and described != count):
         message = (
@@ -260,10 +260,10 @@ def _classes(
             f"{DESCRIPTION} lists {described:,}. Correct or remove {DESCRIPTION}."
         )
         raise ConfigError(message)
-    return _distinct(description.classes)
+    return _number_duplicates(description.classes)
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def _number_duplicates(names: Sequence[str]) -> list[str]:
     """Return names with the label's number where several labels have the same."""
     counts = Counter(names)
     return [

@@ -1,4 +1,4 @@
-"""Pack a data set into a few large files, byte for byte."""
+"""Packing of a data set into a few large files, byte for byte."""
 
 from __future__ import annotations
 
@@ -294,13 +294,13 @@ class _Lines:
     """Prints how far it is, now and then."""
 
     def __init__(self) -> None:
-        self._began = self._said = time.monotonic()
+        self._began = self._printed_at = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if done < total and now - self._said < _LINE_SECONDS:
+        if done < total and now - self._printed_at < _LINE_SECONDS:
             return
-        self._said = now
+        self._printed_at = now
         rate = done / max(now - self._began, 1e-6)
         images = plural(total, "image")
         sys.stdout.write(f"packed {done:,} of {images}, {rate:,.0f} per second\n")

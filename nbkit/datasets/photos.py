@@ -58,14 +58,14 @@ def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:
             target.mkdir(parents=True)
             for number in range(count):
                 drawn = random.Random(f"{split}/{class_name}/{number}")
-                _cut(photo, drawn).save(
+                _crop(photo, drawn).save(
                     target / f"{number:03}.jpg", quality=_QUALITY, subsampling="4:4:4"
                 )
             if on_wait is not None:
                 on_wait()
 
 
-def _cut(photo: Image.Image, drawn: random.Random) -> Image.Image:
+def _crop(photo: Image.Image, drawn: random.Random) -> Image.Image:
     """Return a part of a photograph in one of the sizes."""
     # random() alone gives the same numbers in every version of Python.
     width, height = _SIZES[int(drawn.random() * len(_SIZES))]

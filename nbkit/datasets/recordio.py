@@ -105,7 +105,7 @@ def _open(
             "neither a class index nor a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message)
-    return tuple(map(int, values)), number, _without(pieces, length)
+    return tuple(map(int, values)), number, _skip_bytes(pieces, length)
 
 
 def _head(descriptor: int, pieces: Pieces, length: int) -> bytes:
@@ -120,7 +120,7 @@ def _head(descriptor: int, pieces: Pieces, length: int) -> bytes:
     return head[:length]
 
 
-def _without(pieces: Pieces, length: int) -> Pieces:
+def _skip_bytes(pieces: Pieces, length: int) -> Pieces:
     """Return the pieces that are left of a record without its first bytes."""
     for number, (start, size) in enumerate(pieces):
         if length <= size:

@@ -149,7 +149,7 @@ class Samples:
             return read_file(self._root / self.name(index), None)
         size, offset = self._number(index, 0), self._number(index, 2)
         pieces = self._more_pieces.get(index, ((offset, size),))
-        with self._opened(shard) as descriptor:
+        with self._open_shard(shard) as descriptor:
             return RECORDIO_MAGIC.join(
                 os.pread(descriptor, length, start) for start, length in pieces
             )
@@ -183,7 +183,7 @@ class Samples:
         return self._numbers[index * 7 + place]
 
     @contextlib.contextmanager
-    def _opened(self, shard: int) -> Iterator[int]:
+    def _open_shard(self, shard: int) -> Iterator[int]:
         """Give a packed file's descriptor; most stay open, in every process its own."""
         key = (os.getpid(), shard)
         with _OPENING:

@@ -84,7 +84,7 @@ def _read(path: Path) -> Iterator[Packed]:
                 continue
             name = parts.image.name.removeprefix("./")
             if name in seen:
-                raise _twice(path, name)
+                raise _duplicate_error(path, name)
             seen.add(name)
             place = parts.image.offset, parts.image.size
             yield Packed(name, _labels(path, file, parts), (place,))
@@ -103,11 +103,11 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             parts = _Parts(stem)
         if not is_image(extension):
             if parts.others.setdefault(extension.lower(), member) is not member:
-                raise _twice(path, member.name)
+                raise _duplicate_error(path, member.name)
         elif parts.image is None:
             parts.image = member
         elif parts.image.name == member.name:
-            raise _twice(path, member.name)
+            raise _duplicate_error(path, member.name)
         else:
             message = (
                 f"{path} has two images with the same stem: {parts.image.name!r} and "
@@ -118,7 +118,7 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
         yield parts
 
 
-def _twice(path: Path, name: str) -> ConfigError:
+def _duplicate_error(path: Path, name: str) -> ConfigError:
     return ConfigError(
         f"{path} contains {name!r} twice, possibly after tar --append. Unpack it, "
         "which keeps the last copy, and pack it again."

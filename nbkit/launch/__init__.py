@@ -1,4 +1,4 @@
-"""Launching: a detached supervisor starts, owns, watches and ends the ranks.
+"""Launching of runs: a detached supervisor that owns the ranks.
 
 ``nbkit.launch`` is both this package and the function that launches a run: calling the
 package calls `nbkit.launch.start.launch`.

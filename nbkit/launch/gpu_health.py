@@ -18,7 +18,7 @@ from typing import Any
 
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.errors import NbkitError, NvmlUnavailableError
-from nbkit.health import CheckResult, tell
+from nbkit.health import CheckResult, stream
 from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.devices.claims import leases
 from nbkit.launch.run import Run
@@ -43,11 +43,11 @@ def checks(deadline: float) -> Iterator[CheckResult]:
     try:
         gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
         if len(gpus) < 2:
-            found = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
-            found += "an all-reduce requires 2"
+            detail = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
+            detail += "an all-reduce requires 2"
             if (setting := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-                found += f" (CUDA_VISIBLE_DEVICES={setting!r})"
-            yield CheckResult(_WHAT, "info", found)
+                detail += f" (CUDA_VISIBLE_DEVICES={setting!r})"
+            yield CheckResult(_WHAT, "info", detail)
             return
         yield shared_memory(len(gpus))
         used = {name: " and ".join(ids) for name, ids in leases("cuda").items()}
@@ -55,13 +55,13 @@ def checks(deadline: float) -> Iterator[CheckResult]:
             used |= gpu_users(nvml.read(), [gpu.name for gpu in gpus], ())
         for gpu in gpus:
             if gpu.name in used:
-                found = f"not checked: in use by {used[gpu.name]}"
-                yield CheckResult(gpu.label, "info", found)
+                detail = f"not checked: in use by {used[gpu.name]}"
+                yield CheckResult(gpu.label, "info", detail)
         free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
         if len(free) < 2:
-            found = f"{len(free)} of {len(gpus)} GPUs free; an all-reduce requires 2"
+            detail = f"{len(free)} of {len(gpus)} GPUs free; an all-reduce requires 2"
             remedy = "run it again when 2 GPUs are free (see nbkit monitor)"
-            yield CheckResult(_WHAT, "info", found, remedy)
+            yield CheckResult(_WHAT, "info", detail, remedy)
             return
         yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
     except (NbkitError, NvmlUnavailableError) as error:
@@ -85,23 +85,23 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
     os.environ["NBKIT_HOME"] = store = tempfile.mkdtemp(prefix="nbkit-doctor-")
     os.environ.setdefault("NCCL_DEBUG", "WARN")
     try:
-        run = _finished(config, deadline)
+        run = _run_to_end(config, deadline)
     except TimeoutError as error:
         return CheckResult(_WHAT, "warning", str(error), "allow more time with --limit")
     if run.cause is None:
         timing = allreduce_timing(run.metrics("allreduce")[0])
         gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9
         shutil.rmtree(store)
-        found = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
-        return CheckResult(_WHAT, "ok", found)
+        detail = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
+        return CheckResult(_WHAT, "ok", detail)
     cause = run.cause
-    found = f"fails on {config.gpus} GPUs: {cause['message']}"
+    detail = f"fails on {config.gpus} GPUs: {cause['message']}"
     lacks_memory = _SHARED_MEMORY.search(f"{cause['message']} {cause['signal']}")
     works_without_p2p, outcome = False, "does not help"
     if not lacks_memory and _NO_P2P not in os.environ:
         os.environ[_NO_P2P] = "1"
         try:
-            works_without_p2p = _finished(config, deadline).cause is None
+            works_without_p2p = _run_to_end(config, deadline).cause is None
         except TimeoutError:
             outcome = "gave no result in time"
     if lacks_memory:
@@ -117,10 +117,10 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
         log = cause["log"] or store
         remedy = f"{_NO_P2P}={os.environ[_NO_P2P]} {outcome}: see {log}, and run "
         remedy += "NCCL_DEBUG=INFO nbkit doctor --gpus"
-    return CheckResult(_WHAT, "failure", found, remedy)
+    return CheckResult(_WHAT, "failure", detail, remedy)
 
 
-def _finished(config: ExperimentConfig, deadline: float) -> Run:
+def _run_to_end(config: ExperimentConfig, deadline: float) -> Run:
     """Return a run that has ended; raise TimeoutError if it has not in time."""
     run = launch(config, on_owner_exit="stop")
     seconds = max(0.0, deadline - time.monotonic())
@@ -135,4 +135,4 @@ def _finished(config: ExperimentConfig, deadline: float) -> Run:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--deadline", type=float, default=time.monotonic() + 120)
-    tell(checks(parser.parse_args().deadline))
+    stream(checks(parser.parse_args().deadline))

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 from nbkit.errors import DeviceError
-from nbkit.health import CheckResult, check, tell
+from nbkit.health import CheckResult, check, stream
 from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from nbkit.launch.local import refuse_network_pool
 from nbkit.launch.rendezvous import loopback_problem
@@ -27,8 +27,8 @@ def checks() -> Iterator[CheckResult]:
     problems = {"Processes": pidfd_problem(), "Loopback": loopback_problem()}
     for what, why in problems.items():
         if why is not None:
-            found, _, remedy = why.partition(". ")
-            yield CheckResult(what, "failure", found, remedy)
+            detail, _, remedy = why.partition(". ")
+            yield CheckResult(what, "failure", detail, remedy)
     yield _pool()
     yield from _slurm()
 
@@ -40,15 +40,15 @@ def _pool() -> CheckResult:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        found, _, remedy = str(error).removesuffix(".").partition(". ")
-        return CheckResult("Device pool", "failure", found, remedy)
+        detail, _, remedy = str(error).removesuffix(".").partition(". ")
+        return CheckResult("Device pool", "failure", detail, remedy)
     return CheckResult("Device pool", "ok", f"{pool}, for all users")
 
 
 def _slurm() -> Iterator[CheckResult]:
     if shutil.which("sbatch") is None:
-        found = 'sbatch not found; only engine="slurm" needs it'
-        yield CheckResult("Slurm", "info", found)
+        detail = 'sbatch not found; only engine="slurm" needs it'
+        yield CheckResult("Slurm", "info", detail)
         return
     try:
         version = ask_slurm("sbatch", "--version", limit_seconds=_LIMIT_SECONDS).strip()
@@ -56,14 +56,14 @@ def _slurm() -> Iterator[CheckResult]:
         listed = partitions()
         ask_slurm("squeue", "--noheader", "--me", limit_seconds=_LIMIT_SECONDS)
     except SlurmSilentError as error:
-        found = f"installed, but cannot be queried: {error}"
+        detail = f"installed, but cannot be queried: {error}"
         remedy = "run sinfo, or ask the administrator; other engines are not affected"
-        yield CheckResult("Slurm", "warning", found, remedy)
+        yield CheckResult("Slurm", "warning", detail, remedy)
         return
     yield from map(_partition, listed[:_MOST_PARTITIONS])
     if len(listed) > _MOST_PARTITIONS:
-        found = f"{len(listed) - _MOST_PARTITIONS} more; sinfo lists them"
-        yield CheckResult("Partitions", "info", found)
+        detail = f"{len(listed) - _MOST_PARTITIONS} more; sinfo lists them"
+        yield CheckResult("Partitions", "info", detail)
 
 
 def _version(version: str) -> CheckResult:
@@ -80,13 +80,13 @@ def _partition(partition: Partition) -> CheckResult:
         f"{count.free} of {count.total} {kind} free"
         for kind, count in partition.gpus.items()
     )
-    found = f"{partition.nodes_idle} of {plural(partition.nodes_total, 'node')} idle, "
-    found += f"GPUs: {gpus or 'none'}, time limit {partition.time_limit}"
+    detail = f"{partition.nodes_idle} of {plural(partition.nodes_total, 'node')} idle, "
+    detail += f"GPUs: {gpus or 'none'}, time limit {partition.time_limit}"
     what = f"Partition {partition.name}"
     if partition.is_up:
-        return CheckResult(what, "ok", found)
-    return CheckResult(what, "info", f"not up; {found}")
+        return CheckResult(what, "ok", detail)
+    return CheckResult(what, "info", f"not up; {detail}")
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

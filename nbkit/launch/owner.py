@@ -1,4 +1,4 @@
-"""`python -m nbkit.launch.owner RUN_DIR`: stops a job when who launched it is gone.
+"""`python -m nbkit.launch.owner RUN_DIR`: end of a job with the process that owns it.
 
 The supervisor of a job is on another node, or does not exist yet: neither can see the
 kernel that the run was to end with. This process can, and ends with the run.

@@ -1,4 +1,4 @@
-"""`script`, `module` and `function`: programs of one's own, as arms of a study."""
+"""`script`, `module` and `function`: programs of the user, as arms of a study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resume a run: permission to execute it, and one process at a time.
+"""Resumption of a run: permission to execute it, and one process at a time.
 
 The log folder of the new attempt, which is made exclusively, is the lock: hosts and
 containers that share a store share it, and nothing else. A file in it says who holds
@@ -62,7 +62,7 @@ def held_attempt(run: StoredRun, *, force: bool = False) -> Iterator[int]:
     paths, number = run.paths, run.attempt + 1
     try:
         make_folder(paths.logs)
-        while not _is_made(paths.attempt(number)):
+        while not _make_folder(paths.attempt(number)):
             _refuse_if_held(paths, number, force=force)
             number += 1
     except StoreError:
@@ -91,7 +91,7 @@ def _refuse_if_passed_over(paths: RunPaths, number: int) -> None:
         raise RunError(message)
 
 
-def _is_made(folder: Path) -> bool:
+def _make_folder(folder: Path) -> bool:
     try:
         folder.mkdir(FOLDER_MODE)
     except FileExistsError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.launch.code.trust import permit_run
-from nbkit.launch.run_progress import shown
+from nbkit.launch.run_progress import progress_display
 from nbkit.launch.run_rows import run_row
 from nbkit.launch.supervision.requests import checked_grace, deadline
 from nbkit.store.paths import runs_folder
@@ -71,7 +71,7 @@ class Run(StoredRun):
             If it is unknown whether it still runs: see ``cause``.
         """
         if on_poll is None and not self.state.is_final:
-            on_poll = shown()
+            on_poll = progress_display()
         start = time.monotonic()
         while not (state := self.state).is_final:
             if on_poll is not None:
@@ -314,10 +314,10 @@ class Run(StoredRun):
         if state is RunState.STOPPED:
             raise RunStoppedError(message)
         # A wrong value takes one line; where it was noticed does not help.
-        said_enough = cause.get("kind") in ("config", "device", "store", "nonfinite")
+        is_sufficient = cause.get("kind") in ("config", "device", "store", "nonfinite")
         # What blames a GPU may be an error of the user's own code.
-        said_enough = said_enough and "may_pass" not in cause
-        if cause.get("traceback") and not said_enough:
+        is_sufficient = is_sufficient and "may_pass" not in cause
+        if cause.get("traceback") and not is_sufficient:
             message += f"\n\n{cause['traceback'].rstrip()}\n"
         message += f"\nlog: {cause.get('log') or self.supervisor_log}"
         raise RunFailedError(message, cause)

@@ -54,16 +54,16 @@ class RunPosition:
         if not words:
             queue = run.queue
             words = str(run.state) if queue is None else f"queued, {queue_words(queue)}"
-        divergence = self._finite.found(read_json(run.paths.config) or {})
+        divergence = self._finite.first_nonfinite(read_json(run.paths.config) or {})
         return words if divergence is None else f"{words}, {divergence}"
 
 
-def shown() -> Callable[[StoredRun], None] | None:
+def progress_display() -> Callable[[StoredRun], None] | None:
     """Return what shows a run, to be called often; None without a standard error."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     line = line_in_place() or (_TerminalLine() if is_terminal else None)
     if line is None:
-        return None if sys.stderr is None else _in_a_log()
+        return None if sys.stderr is None else _show_in_log()
     position = RunPosition()
     began = time.monotonic()
     shown_at = 0.0
@@ -84,19 +84,19 @@ def shown() -> Callable[[StoredRun], None] | None:
     return show
 
 
-def _in_a_log() -> Callable[[StoredRun], None]:
+def _show_in_log() -> Callable[[StoredRun], None]:
     """Return what leaves a line at each change of state, and after each minute."""
     position = RunPosition()
-    began = told_at = time.monotonic()
-    told_state: RunState | None = None
+    began = shown_at = time.monotonic()
+    shown_state: RunState | None = None
 
     def show(run: StoredRun) -> None:
-        nonlocal told_at, told_state
+        nonlocal shown_at, shown_state
         state, now = run.state, time.monotonic()
-        is_due = state is not told_state or now - told_at >= _LOG_SECONDS
+        is_due = state is not shown_state or now - shown_at >= _LOG_SECONDS
         if now - began < _SILENT_SECONDS or not is_due:
             return
-        told_at, told_state = now, state
+        shown_at, shown_state = now, state
         # What cannot be read now ends no wait.
         try:
             position.read(run)

@@ -37,13 +37,13 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "ended": times.get("ended"),
         "duration_seconds": _duration_seconds(record, submission, state),
         **dict(flat({**asdict(summary), **divergence_text})),
-        **{f"tags.{name}": it for name, it in tags.items()},
+        **{f"tags.{name}": value for name, value in tags.items()},
     }
     fields = _object(paths.config)
     filled = {name for name, value in row.items() if value is not None}
-    row |= {name: it for name, it in flat(fields) if name not in filled}
+    row |= {name: value for name, value in flat(fields) if name not in filled}
     # An empty mapping is not a value of a column.
-    return {name: it for name, it in row.items() if it != {}}
+    return {name: value for name, value in row.items() if value != {}}
 
 
 def _object(path: Path) -> dict[str, Any]:

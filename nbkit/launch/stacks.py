@@ -1,4 +1,4 @@
-"""The Python stacks of a run's ranks, as of now; the ranks go on."""
+"""Python stacks of a run's ranks, which keep running."""
 
 from __future__ import annotations
 
@@ -39,12 +39,10 @@ def _pids(run: StoredRun) -> dict[int, int]:
     Their own environment says that they are the run's: its files may be of others.
     """
     marked = {process for name, _, process in marked_processes() if name == run.run_id}
-    files = {
-        rank: run.paths.rank(run.attempt, rank).process
-        for rank in range(run.config.world_size)
-    }
-    said = {rank: read_json(file) for rank, file in files.items()}
-    ranks = {rank: ProcessIdentity.from_dict(one) for rank, one in said.items() if one}
+    ranks: dict[int, ProcessIdentity] = {}
+    for rank in range(run.config.world_size):
+        if identity := read_json(run.paths.rank(run.attempt, rank).process):
+            ranks[rank] = ProcessIdentity.from_dict(identity)
     pids = {
         rank: process.pid
         for rank, process in ranks.items()

@@ -1,4 +1,4 @@
-"""`launch`: write the run's folder, start its supervisor, return immediately."""
+"""`launch`: creation of a run's folder, and start of its supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start the supervisor of an attempt, after all checks."""
+"""Checks before an attempt, and the start of its supervisor."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Follower:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def hear(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
         """Take a viewer's message, from any thread; returns immediately.
 
         ``open`` (everything, please), ``log`` (another log, or part of it), ``here``
@@ -83,7 +83,7 @@ class Follower:
         A kernel that runs the next cell may not receive requests before it ends.
         """
         unnamed = {"view": "", "rank": 0, "stream": "stdout", "text": ""}
-        self.hear({"kind": "open", **unnamed})
+        self.handle({"kind": "open", **unnamed})
 
     def close(self) -> None:
         """Let the thread end soon, for good."""
@@ -92,8 +92,8 @@ class Follower:
     def _run(self) -> None:
         try:
             while not self._closed:
-                self._hear_all()
-                if self._turn():
+                self._handle_all()
+                if self._read_and_send():
                     with self._lock:
                         if self._inbox.empty():
                             self._end()
@@ -117,14 +117,14 @@ class Follower:
             # What was half read is read again for the next viewer.
             self._live = LiveRun(self._live.run)
 
-    def _turn(self) -> bool:
+    def _read_and_send(self) -> bool:
         """Read once and send; return whether there is nothing more to send."""
         wanted = (viewer.curves for viewer in self._viewers.values())
         self._live.more_curves = frozenset().union(*wanted)
         is_over = self._live.read(_READ_SECONDS)
         if changes := self._live.take_changes():
             self._number += 1
-            self._tell({"kind": "change", "values": changes})
+            self._send_numbered({"kind": "change", "values": changes})
         for name, viewer in self._viewers.items():
             viewer.turns += 1
             # An announced viewer has no name yet.
@@ -133,21 +133,21 @@ class Follower:
                 viewer.is_new = not name
                 viewer.is_unread = True
                 values = self._live.snapshot()
-                self._tell({"kind": "all", **address, "values": values})
-            self._tell_log(address, viewer)
+                self._send_numbered({"kind": "all", **address, "values": values})
+            self._send_log(address, viewer)
         if time.monotonic() - self._sent_at > _BEAT_SECONDS:
-            self._tell({"kind": "change", "values": {}})
+            self._send_numbered({"kind": "change", "values": {}})
         self._drop_silent()
         if not self._viewers:
             return True
-        return is_over and not any(one.is_new for one in self._viewers.values())
+        return is_over and not any(viewer.is_new for viewer in self._viewers.values())
 
-    def _tell(self, message: Message) -> None:
+    def _send_numbered(self, message: Message) -> None:
         self._sent_at = time.monotonic()
         # The page counts seconds by this clock: its own may be another.
         self._send({**message, "number": self._number, "at": time.time()})
 
-    def _tell_log(self, address: Message, viewer: _Viewer) -> None:
+    def _send_log(self, address: Message, viewer: _Viewer) -> None:
         if viewer.attempt != self._live.run.attempt:
             viewer.choose(self._live, *viewer.choice)
         tail = viewer.tail
@@ -155,10 +155,10 @@ class Follower:
         lines = None if viewer.is_unread else tail.new_lines()
         viewer.is_unread = False
         if lines is None:
-            self._tell({"kind": "log", **address, **tail.last()})
+            self._send_numbered({"kind": "log", **address, **tail.last()})
         elif lines or tail.open_line != before:
             more = {"lines": lines, "open_line": tail.open_line}
-            self._tell({"kind": "more_log", **address, **more})
+            self._send_numbered({"kind": "more_log", **address, **more})
 
     def _drop_silent(self) -> None:
         # Of an ended run, turns are as rare as what its viewers say.
@@ -176,7 +176,7 @@ class Follower:
             if viewer.silent_seconds < self._gone_after_seconds
         }
 
-    def _hear_all(self) -> None:
+    def _handle_all(self) -> None:
         """Wait for a message or the next turn; take all messages that are there."""
         wait_seconds = TICK_SECONDS
         while True:

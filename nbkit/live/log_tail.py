@@ -66,7 +66,7 @@ class LogTail:
                             unfinished = head
                             continue
                         unfinished = head if newline else b""
-                    lines = self._matching(data) + lines
+                    lines = self._matching_lines(data) + lines
         except FileNotFoundError:
             self._offset = self._size = begin = size = 0
             lines, tail = [], b""
@@ -97,7 +97,7 @@ class LogTail:
         except FileNotFoundError:
             return []
         end = data.rfind(b"\n") + 1
-        lines = self._matching(data[:end])
+        lines = self._matching_lines(data[:end])
         if len(lines) > self._num_lines:
             return None
         self._offset += end
@@ -111,14 +111,14 @@ class LogTail:
         # very end may be the first half of the line's end.
         over = tail.rfind(b"\r", 0, len(tail.rstrip(b"\r"))) + 1
         self._offset += over
-        self.open_line = "".join(self._matching(tail[over:]))
+        self.open_line = "".join(self._matching_lines(tail[over:]))
 
-    def _matching(self, data: bytes) -> list[str]:
+    def _matching_lines(self, data: bytes) -> list[str]:
         text = data.decode(errors="replace").replace("\r\n", "\n")
         lines = text.split("\n")
         if lines and not lines[-1]:
             lines.pop()
-        shown = (_as_on_a_terminal(line) for line in lines)
+        shown = (_terminal_text(line) for line in lines)
         return [line for line in shown if self._text in line.casefold()]
 
 
@@ -137,7 +137,7 @@ def _open_tail(file: BinaryIO, size: int) -> tuple[int, bytes]:
     return begin, tail
 
 
-def _as_on_a_terminal(line: str) -> str:
+def _terminal_text(line: str) -> str:
     """Return what is left of a line that was written over itself, without colours."""
     if "\r" in line:
         line = next((part for part in reversed(line.split("\r")) if part), "")

@@ -350,7 +350,7 @@ class StoredCurve(LiveMetrics):
 
     def _add(self, name: str, x: int, value: float | None) -> None:
         if name == self._name:
-            row = (nan if it is None else it for it in (x, self._seconds, value))
+            row = (nan if cell is None else cell for cell in (x, self._seconds, value))
             # Not one by one: of a row with a value that is no number, nothing is kept.
             self._columns += array("d", row)
 

@@ -116,7 +116,7 @@ def nonfinite_words(
         follower = FiniteFollower(path)
     if len(_finite) >= _MOST_RATES:
         _finite.clear()
-    nonfinite = follower.found(run.worker, limit_seconds)
+    nonfinite = follower.first_nonfinite(run.worker, limit_seconds)
     _finite[path] = status.st_ino, follower
     if not follower.has_all:
         return {}

@@ -100,8 +100,10 @@ class LiveRun:
             raise StoreError(message)
         # First: what a run writes before its end is read after its end was seen.
         self.state = self.run.state
-        self._read_record()
-        self._read_worker()
+        if (stamp := _stamp(self.run.paths.record)) != self._record_stamp:
+            self._record, self._record_stamp = self.run.record, stamp
+        if (stamp := _stamp(self.run.paths.worker)) != self._worker_stamp:
+            self._worker, self._worker_stamp = self.run.worker, stamp
         has_all = self.metrics.read(limit_seconds)
         self.devices.read(self._device_uuids(), is_over=self.state.is_final)
         self._parts = {
@@ -174,18 +176,6 @@ class LiveRun:
         every = {**of_ranks, **self.devices.series}
         return {name: line for name, line in every.items() if name in sent}
 
-    def _read_record(self) -> None:
-        stamp = _stamp(self.run.paths.record)
-        if stamp != self._record_stamp:
-            self._record = self.run.record
-            self._record_stamp = stamp
-
-    def _read_worker(self) -> None:
-        stamp = _stamp(self.run.paths.worker)
-        if stamp != self._worker_stamp:
-            self._worker = self.run.worker
-            self._worker_stamp = stamp
-
     def _device_uuids(self) -> list[str]:
         launch: Mapping[str, Any] = self._record.get("launch") or {}
         return [str(uuid) for uuid in launch.get("devices") or []]
@@ -193,8 +183,8 @@ class LiveRun:
     def _head(self) -> Values:
         record, state = self._record, self.state
         ran = running_time(record, self.run.submission, state)
-        is_told = state.is_final or state is RunState.UNKNOWN
-        cause = self.run.cause if is_told else None
+        has_cause = state.is_final or state is RunState.UNKNOWN
+        cause = self.run.cause if has_cause else None
         is_resumable = state.is_final and state is not RunState.FINISHED
         # The button does not ask whether an imported run is trusted.
         host = self.run.imported_from
@@ -236,8 +226,8 @@ class LiveRun:
         """Return where it stopped being finite, in words, as far as it was read."""
         # Before the ranks have met, only the configuration tells what it is.
         worker = {"task": self._config.get("task"), **self._worker}
-        found = self.metrics.finite.found(worker)
-        return None if found is None else str(found)
+        nonfinite = self.metrics.finite.first_nonfinite(worker)
+        return None if nonfinite is None else str(nonfinite)
 
     def _numbers(self, *, has_all: bool) -> Values:
         metrics = self.metrics
@@ -312,10 +302,10 @@ class LiveRun:
             rank_0=metrics.rank_0,
             update_share=metrics.update_share,
         )
-        found = diagnosis_of(facts, self.run.run_id)
+        diagnosis = diagnosis_of(facts, self.run.run_id)
         return {
-            "bottleneck": found.bottleneck or "none detected",
-            "suggestion": found[0].change if found else None,
+            "bottleneck": diagnosis.bottleneck or "none detected",
+            "suggestion": diagnosis[0].change if diagnosis else None,
         }
 
     def _total_steps(self) -> int | None:
@@ -333,11 +323,12 @@ def _fields(config: Values, paths: RunPaths) -> Values:
     from nbkit.config.fields import changed_fields, read_fields
 
     changed = program_fields(paths) | changed_fields(config)
-    rest = {name: it for name, it in read_fields(config).items() if name not in changed}
-    return {"changed": _shown(changed.items()), "default": _shown(rest.items())}
+    fields = read_fields(config)
+    rest = {name: fields[name] for name in fields if name not in changed}
+    return {"changed": _texts(changed.items()), "default": _texts(rest.items())}
 
 
-def _shown(fields: Iterable[tuple[str, Any]]) -> list[list[str]]:
+def _texts(fields: Iterable[tuple[str, Any]]) -> list[list[str]]:
     return [
         [visible(name), visible(f"{value}")[:_MOST_VALUE_CHARACTERS]]
         for name, value in fields

@@ -59,7 +59,7 @@ class Series:
 
         A point whose time is unknown has no seconds.
         """
-        return self._from(0)
+        return self._points_from(0)
 
     def take_changes(self) -> dict[str, Any] | None:
         """Return the points that are new or changed since the last call."""
@@ -67,9 +67,9 @@ class Series:
         if begin >= len(self._points):
             return None
         self._changed_from = len(self._points)
-        return {"from": begin, "points": self._from(begin)}
+        return {"from": begin, "points": self._points_from(begin)}
 
-    def _from(self, begin: int) -> list[Point]:
+    def _points_from(self, begin: int) -> list[Point]:
         points = self._points[begin:]
         if points and points[-1].count > 1:
             x, seconds, *values = self._last

@@ -1,4 +1,4 @@
-"""Page cache of a file: what it holds, and how to empty it without root.
+"""Page cache of a file: its resident share, and its release without root.
 
 ``posix_fadvise(POSIX_FADV_DONTNEED)`` lets go of a file's clean pages, and ``mincore``
 tells which pages are in memory. Other files stay as they are, unlike with
@@ -147,7 +147,7 @@ def resident_share(
         ``mmap``.
     """
     ends = extents or {}
-    counted = _of_all(
+    counted = _map_files(
         lambda path: _count_resident(path, ends.get(path)), _as_files(files)
     )
     if None in counted:
@@ -180,12 +180,12 @@ def drop_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
     paths = _as_files(files)
     _refuse_memory(one_of_each_device(paths))
     for _ in range(_TRIES - 1):
-        _of_all(_drop, paths)
+        _map_files(_drop, paths)
         if not resident_share(paths):
             break
         time.sleep(_BETWEEN_TRIES_SECONDS)
     else:
-        _of_all(_drop, paths)
+        _map_files(_drop, paths)
     return check_cold(paths)
 
 
@@ -229,7 +229,7 @@ def fill_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
     """Read files once, and return the page cache state afterwards."""
     paths = _as_files(files)
     is_over = threading.Event()
-    _of_all(lambda path: _read_through(path, is_over), paths, is_over)
+    _map_files(lambda path: _read_through(path, is_over), paths, is_over)
     return check_warm(paths)
 
 
@@ -259,7 +259,7 @@ def _as_files(files: Path | Sequence[Path]) -> list[Path]:
 
 def one_of_each_device(files: Sequence[Path]) -> list[Path]:
     """Return one file of each file system that the files are on."""
-    devices = _of_all(lambda path: path.stat().st_dev, files)
+    devices = _map_files(lambda path: path.stat().st_dev, files)
     return list(dict(zip(reversed(devices), reversed(files), strict=True)).values())
 
 
@@ -276,7 +276,7 @@ def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     return storages
 
 
-def _of_all(
+def _map_files(
     do: Callable[[Path], Any],
     files: Sequence[Path],
     is_over: threading.Event | None = None,
@@ -333,7 +333,7 @@ def _count_resident(path: Path, end: int | None = None) -> tuple[int, int] | Non
     """Return how many pages of a file are in memory, and how many there are."""
     descriptor = descriptor_of(path)
     try:
-        if not _may_own(descriptor) and not os.access(
+        if not _is_owner(descriptor) and not os.access(
             path, os.W_OK, effective_ids=True
         ):
             return None
@@ -352,7 +352,7 @@ def _count_resident(path: Path, end: int | None = None) -> tuple[int, int] | Non
     return resident, -(-size // _PAGE_BYTES)
 
 
-def _may_own(descriptor: int) -> bool:
+def _is_owner(descriptor: int) -> bool:
     """Tell whether the kernel takes this process for a file's owner."""
     # Root may not be: in a container, or without its capabilities. The kernel asks the
     # same for O_NOATIME as for ``mincore``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nbkit.errors import StoreError
-from nbkit.health import CheckResult, check, tell
+from nbkit.health import CheckResult, check, stream
 from nbkit.readspeed.fio import fio_version
 from nbkit.readspeed.places import describe_place
 from nbkit.store.paths import store_folder
@@ -38,4 +38,4 @@ def checks() -> Iterator[CheckResult]:
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

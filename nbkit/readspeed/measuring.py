@@ -287,7 +287,7 @@ def measure(
         )
         raise ConfigError(message)
     with ExitStack() as stack:
-        paths, what = stack.enter_context(_to_read(place, files, total_bytes))
+        paths, what = stack.enter_context(_files_to_read(place, files, total_bytes))
         work = work_on(
             paths,
             pattern,
@@ -346,7 +346,7 @@ def _check(pattern: str, cache: str, engine: str, repeats: int, *sizes: int) -> 
 
 
 @contextmanager
-def _to_read(
+def _files_to_read(
     place: Path, files: Sequence[Path] | None, total_bytes: int
 ) -> Iterator[tuple[Sequence[Path], str]]:
     """Give what to read, and what it is; a test file is there as long as this lasts."""

@@ -126,27 +126,27 @@ class Meter:
         pid = self._pid
         try:
             if not self._devices:
-                io = _io(pid)
+                io = _process_io(pid)
                 return io["syscr"], io["rchar"], pid
-            counted = [_delivered(device) for device in self._devices]
+            counted = [_device_reads(device) for device in self._devices]
         except OSError:
             return None  # a process has ended, or is not ours to look at
         return sum(n for n, _ in counted), sum(size for _, size in counted), None
 
 
-def _io(pid: int) -> dict[str, int]:
+def _process_io(pid: int) -> dict[str, int]:
     """Return what a process has read and written, by the kernel's names."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return {name: int(count) for name, count in (line.split(": ") for line in lines)}
 
 
-def _delivered(device: Path) -> tuple[int, int]:
+def _device_reads(device: Path) -> tuple[int, int]:
     """Return the operations and bytes that a device has delivered."""
     fields = (device / "stat").read_text().split()
     operations, size = int(fields[0]), int(fields[2]) * _SECTOR_BYTES
     below = [] if size else list((device / "slaves").glob("*"))
     # Some drivers of RAID and multipath leave counting to the disks below.
-    for operations_below, size_below in map(_delivered, below):
+    for operations_below, size_below in map(_device_reads, below):
         operations, size = operations + operations_below, size + size_below
     return operations, size
 
@@ -154,7 +154,7 @@ def _delivered(device: Path) -> tuple[int, int]:
 def _fetched_bytes(pid: int) -> int | None:
     """Return what a process has got from devices; None if it has ended."""
     try:
-        return _io(pid)["read_bytes"]
+        return _process_io(pid)["read_bytes"]
     except OSError:
         return None
 

@@ -1,4 +1,4 @@
-"""Storage type of a file: what its page cache proves, and what counts bytes."""
+"""Storage type of a file: evidence of its page cache, and counter of its bytes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     if device is None and source.startswith("/dev/"):
         # Btrfs numbers its volumes itself.
         device = Path("/sys/class/block") / Path(source).resolve().name
-    names = [] if device is None else _under(device.resolve())
+    names = [] if device is None else _device_names(device.resolve())
     virtual = [name for name in names if _NO_DISK.match(name)]
     if virtual:
         return (
@@ -89,11 +89,11 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     return None
 
 
-def _under(device: Path) -> Iterator[str]:
+def _device_names(device: Path) -> Iterator[str]:
     """Yield a device, and what it is on, as a logical volume does."""
     yield device.name
     for parent in (device / "slaves").glob("*"):
-        yield from _under(parent.resolve())
+        yield from _device_names(parent.resolve())
 
 
 def describe_place(path: Path) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def work_on(
         count = min(sizes[0], total_bytes) // operation_bytes
         operations = [(0, n * operation_bytes, operation_bytes) for n in range(count)]
     else:
-        operations = list(_of_several(sizes, pattern, operation_bytes, total_bytes))
+        operations = list(_file_reads(sizes, pattern, operation_bytes, total_bytes))
     per_thread = len(operations) // threads
     if per_thread == 0:
         held = sum(sizes)
@@ -120,7 +120,7 @@ def _sizes(files: Sequence[Path]) -> list[int]:
     return sizes
 
 
-def _of_several(
+def _file_reads(
     sizes: Sequence[int], pattern: Pattern, operation_bytes: int, total_bytes: int
 ) -> Iterator[Operation]:
     numbers = list(range(len(sizes)))

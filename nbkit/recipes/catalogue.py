@@ -87,7 +87,7 @@ class Recipe:
     @property
     def flags(self) -> Table:
         """Every flag of every run with the fields that it sets, or why it sets none."""
-        found = {
+        rows = {
             (setting.name, setting.value, setting.outcome, setting.because): None
             for run in self.runs
             for setting in self.settings(run)
@@ -98,7 +98,7 @@ class Recipe:
         return Table(
             f"{self.name}: {self.title}",
             ["published", "value", "here", "because"],
-            [list(row) for row in found],
+            [list(row) for row in rows],
             [f"From {source}{address}.", *runs, *self.notes],
         )
 
@@ -111,7 +111,7 @@ class Recipe:
             )
             raise ConfigError(message)
         content = self._content["runs"][run]
-        settings = [self._setting(name, value) for name, value in self._printed(run)]
+        settings = [self._setting(name, value) for name, value in self._published(run)]
         if "instead" in content:
             instead = content["instead"]
             settings.append(
@@ -139,21 +139,21 @@ class Recipe:
         fields: dict[str, Any] = {"name": title}
         for setting in self.settings(run):
             for field, value in setting.fields.items():
-                _put(fields, field, value)
+                _set_field(fields, field, value)
         return ExperimentConfig(**fields).replace(**overrides)
 
-    def _printed(self, run: str) -> Iterator[tuple[str, str | None]]:
+    def _published(self, run: str) -> Iterator[tuple[str, str | None]]:
         """Yield the names and values that are printed for a run."""
         content = self._content["runs"][run]
         if "command" in content:
             command = Template(content["command"])
             # Variables that the report does not print stay in place.
             text = command.safe_substitute(content.get("variables", {}))
-            yield from self._words(text)
+            yield from self._parse_command(text)
         yield from self._content.get("printed", {}).items()
         yield from content.get("printed", {}).items()
 
-    def _words(self, command: str) -> Iterator[tuple[str, str | None]]:
+    def _parse_command(self, command: str) -> Iterator[tuple[str, str | None]]:
         """Yield the flags of a command with their values, and its other words."""
         words = shlex.split(command)
         if ">" in words:
@@ -225,7 +225,7 @@ def recipe_names() -> list[str]:
     )
 
 
-def _put(fields: dict[str, Any], path: str, value: Any) -> None:
+def _set_field(fields: dict[str, Any], path: str, value: Any) -> None:
     """Set a field, or one inside another, by its path."""
     *outer, last = path.split(".")
     for name in outer:

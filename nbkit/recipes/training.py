@@ -1,4 +1,4 @@
-"""Training recipes: how to train to an accuracy, as data, each with its source.
+"""Training recipes to a target accuracy, as data, each with its source.
 
 A *recipe* (`nbkit.recipe`) is a published experiment as a whole, its devices and files
 with it. A *training recipe* is the part of one that decides about accuracy: model,

@@ -1,4 +1,4 @@
-"""Active runs of the store, however old they are."""
+"""Active runs of the store, of any age."""
 
 from __future__ import annotations
 

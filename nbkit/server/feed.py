@@ -65,7 +65,7 @@ class SamplerFeed:
         if self._task is None:
             self._set_state("starting", None)
             self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._ended)
+            self._task.add_done_callback(self._on_end)
 
     async def stop(self) -> None:
         """End the process and return when it is gone."""
@@ -90,7 +90,7 @@ class SamplerFeed:
         if process.stdin.transport.get_write_buffer_size() < _UNREAD_BYTES:
             process.stdin.write(to_json_line(values).encode())
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._task = None
         self._is_ending = False
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -123,7 +123,7 @@ class SamplerFeed:
         As long as one hangs in the driver, another would only hang there too.
         """
         if self._is_stuck:
-            return self._why_stuck()
+            return self._stuck_reason()
         self._abandoned = None
         try:
             read_end, write_end = os.pipe()
@@ -166,7 +166,7 @@ class SamplerFeed:
                 self._abandoned = process
             await drain(listener)
         if process.returncode is None:
-            reason = self._why_stuck()
+            reason = self._stuck_reason()
         elif reason is None:
             reason = how_it_ended(process.returncode)
         return words.after(reason, since)
@@ -195,7 +195,7 @@ class SamplerFeed:
     def _is_stuck(self) -> bool:
         return self._abandoned is not None and self._abandoned.returncode is None
 
-    def _why_stuck(self) -> str:
+    def _stuck_reason(self) -> str:
         assert self._abandoned is not None
         pid = self._abandoned.pid
         return f"process {pid} cannot be killed, probably because the GPU driver hangs"

@@ -13,7 +13,7 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_config_path, jupyter_path
 
-from nbkit.health import CheckResult, check, installed, tell
+from nbkit.health import CheckResult, check, installed, stream
 from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
 
 _EXTENSION = "nbkit.server"
@@ -114,4 +114,4 @@ def _pages(what: str) -> Iterator[CheckResult]:
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

@@ -229,7 +229,7 @@ class Monitor:
             "message": message,
             "runs_fault": self._runs_fault,
             "read_only": self.settings.read_only,
-            "store": _store(),
+            "store": _store_path(),
             "version": self.version,
         }
         self._hub.broadcast("status", status)
@@ -243,7 +243,7 @@ class Monitor:
                 self._gauges.clear()  # of a GPU that is gone, too
         elif kind == "sample":
             values = {**line, "inventory": self._inventory_seq}
-            self._keep(self._hub.broadcast("sample", values), line)
+            self._add_to_history(self._hub.broadcast("sample", values), line)
         elif kind == "past":
             self._history.fill(line["rows"], time.time())
             self._filled_seq = self._history.newest_seq
@@ -256,7 +256,7 @@ class Monitor:
             message = f"kind {kind!r}"
             raise ValueError(message)
 
-    def _keep(self, seq: int, sample: dict[str, Any]) -> None:
+    def _add_to_history(self, seq: int, sample: dict[str, Any]) -> None:
         inventory = self._inventory
         columns: list[str] = inventory["gpu_columns"]
         gpus: dict[str, tuple[float | None, ...]] = {}
@@ -296,7 +296,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
     return 100 * part / whole if part is not None and whole else None
 
 
-def _store() -> str | None:
+def _store_path() -> str | None:
     try:
         return visible(str(store_folder()))
     except StoreError:  # the list of runs says why

@@ -16,7 +16,7 @@ from nbkit.studies.notebooks import notebooks
 def describe_notebooks() -> list[dict[str, str]]:
     """Return name, title and description of every canonical notebook."""
     paths = notebooks()
-    own = [it.name for it in notebooks_of_questions() if it.name in paths]
+    own = [entry.name for entry in notebooks_of_questions() if entry.name in paths]
     # Those of a site come after them.
     return [
         {"name": name, **_description(paths[name], paths[name].stat().st_mtime_ns)}

@@ -1,4 +1,4 @@
-"""The process that makes a report's page: what draws charts stays out of the server.
+"""Process that renders a report's page, to keep plotting out of the server.
 
 ``python -P -m nbkit.server.report_process STUDY`` writes the page to standard output,
 or why there is none to standard error.

@@ -65,17 +65,17 @@ class Reports:
 
     async def page(self, study_id: str, study: StudyFiles) -> bytes:
         """Return the page of a study; raise `ReportError` with why there is none."""
-        page = study.page or self._kept(study_id, study.stamp)
+        page = study.page or self._cached(study_id, study.stamp)
         if page is not None:
             return page
         async with self._making:
-            page = self._kept(study_id, study.stamp) or await self._make(study_id)
+            page = self._cached(study_id, study.stamp) or await self._make(study_id)
             self._pages[study_id] = study.stamp, page
             while len(self._pages) > _MOST_PAGES:
                 del self._pages[next(iter(self._pages))]
             return page
 
-    def _kept(self, study_id: str, stamp: _Stamp) -> bytes | None:
+    def _cached(self, study_id: str, stamp: _Stamp) -> bytes | None:
         kept = self._pages.get(study_id)
         if kept is None or kept[0] != stamp:
             return None

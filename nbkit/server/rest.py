@@ -180,10 +180,10 @@ class NotebookHandler(ApiHandler):
         manager: Any = self.contents_manager
         if not await ensure_async(manager.dir_exists(folder)):
             raise web.HTTPError(404, "the folder does not exist. Create it first.")
-        found = await ensure_async(manager.get(folder, content=False))
+        model = await ensure_async(manager.get(folder, content=False))
         root = getattr(manager, "root_dir", None)
         is_original = bool(root) and (Path(root) / folder).resolve() == path.parent
-        if is_original or not found.get("writable", True):
+        if is_original or not model.get("writable", True):
             return None
         async with self._naming:
             return await copy_notebook(manager, path, folder)

@@ -115,7 +115,7 @@ class StoredRunTable:
             is_newest = len(runs) < limit
             if not is_newest and folder.name not in going:
                 continue
-            seen = self._see(folder, owners)
+            seen = self._poll(folder, owners)
             if seen is None:
                 continue
             self._going.note(folder.name, seen.state)
@@ -126,7 +126,7 @@ class StoredRunTable:
         kept = {folder.name for folder in folders[: max(limit, NEWEST)]} | going
         self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
         active = [_active(seen) for seen in runs if not seen.state.is_final]
-        past = [file for seen in runs if (file := _past(seen)) is not None]
+        past = [file for seen in runs if (file := _sample_file(seen)) is not None]
         # Copies: two polls are compared, and must not share a row.
         rows, studies = [dict(seen.row) for seen in runs], self._studies.poll()
         return StoreView(rows, active, past[:_PAST_RUNS], studies)
@@ -135,7 +135,7 @@ class StoredRunTable:
         """Return one run's row."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         folder = find_exactly(run_id)
-        seen = self._see(folder, self._kernel_owners(kernels))
+        seen = self._poll(folder, self._kernel_owners(kernels))
         if seen is None:
             message = f"run_id={run_id!r} was just removed. Refresh the list."
             raise RunNotFoundError(message)
@@ -174,7 +174,7 @@ class StoredRunTable:
         self._owners = start_ticks
         return owners
 
-    def _see(self, folder: Path, owners: dict[tuple[int, int], str]) -> _Seen | None:
+    def _poll(self, folder: Path, owners: dict[tuple[int, int], str]) -> _Seen | None:
         """Return a run; None if it was just removed, or is outside the store."""
         paths = RunPaths(folder)
         files = (paths.record, paths.submission, paths.metrics, paths.worker)
@@ -207,15 +207,15 @@ class StoredRunTable:
         newest = of_newest_attempt(record, submission)
         begun = bool(newest) or not record
         row["state"] = str(seen.state)
+        is_unrecorded = seen.state.is_final and newest.get("state") != seen.state
         parts = (
             lambda: cause_of(run, seen.state),
             # Before a Slurm job has begun, only its launcher has written.
             lambda: name_of(record, submission),
             lambda: times_of(newest),
             lambda: {"study_id": run.study_id},
-            lambda: (
-                last_heartbeat(paths, begun) if _lacks_end(newest, seen.state) else {}
-            ),
+            # Of a run that has ended without a final record.
+            lambda: last_heartbeat(paths, begun) if is_unrecorded else {},
             lambda: {"devices": [str(device) for device in devices_of(record)]},
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
@@ -332,7 +332,7 @@ def _active(seen: _Seen) -> Row:
     }
 
 
-def _past(seen: _Seen) -> str | None:
+def _sample_file(seen: _Seen) -> str | None:
     """Return a file of samples: of a run under way, or that ended in the last day."""
     ended = seen.row["ended"]
     if seen.state.is_final and (
@@ -350,11 +350,6 @@ def _past(seen: _Seen) -> str | None:
 def _is_inside(folder: Path) -> bool:
     """Return whether a run's folder is in the store: a link may lead out of it."""
     return folder.resolve().parent == runs_folder().resolve()
-
-
-def _lacks_end(record: Row, state: RunState) -> bool:
-    """Return whether a run has ended but its supervisor has not recorded it."""
-    return state.is_final and record.get("state") != state
 
 
 def _json(path: Path) -> Row | None:

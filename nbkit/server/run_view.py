@@ -1,4 +1,4 @@
-"""The page of one run: its browser part, its live view, and what resumes it.
+"""The page of one run: its browser part, its live view and its resumption.
 
 A notebook's view has the same messages, from its kernel (`nbkit.widgets.view`).
 """
@@ -87,7 +87,7 @@ class RunViewHandler(SocketHandler):
             # After the handshake: a browser tells a page nothing of a refused one.
             is_gone = isinstance(error, RunNotFoundError) or _is_forbidden(error)
             kind = "gone" if is_gone else "busy"
-            await self._write({"kind": kind, "message": _reason(run_id, error)})
+            await self._write({"kind": kind, "message": _refusal(run_id, error)})
             return
         loop = asyncio.get_running_loop()
 
@@ -103,7 +103,7 @@ class RunViewHandler(SocketHandler):
         if self._follower is None:
             return
         try:
-            self._follower.hear(_wish(message))
+            self._follower.handle(_parse_request(message))
         except ValueError as error:
             # At most 123 bytes: https://www.rfc-editor.org/rfc/rfc6455#section-5.5
             self.close(_POLICY_VIOLATION, str(error)[:100])
@@ -282,7 +282,7 @@ def _resume_by(python: str, run: Run) -> None:
         raise RunError(message)
 
 
-def _reason(run_id: str, error: Exception) -> str:
+def _refusal(run_id: str, error: Exception) -> str:
     """Return why a run cannot be shown, and what to do."""
     if isinstance(error, RunNotFoundError):
         store = visible(str(store_folder()))
@@ -305,7 +305,7 @@ def _is_forbidden(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _wish(message: str | bytes) -> dict[str, Any]:
+def _parse_request(message: str | bytes) -> dict[str, Any]:
     """Return a page's message; raise ValueError if it asks for nothing."""
     wish: dict[str, Any] = {"kind": "", "view": "", "text": "", "rank": 0}
     wish |= {"lines": LINES, "stream": "stdout", "curves": []}
@@ -314,7 +314,7 @@ def _wish(message: str | bytes) -> dict[str, Any]:
     is_text = all(isinstance(wish[name], str) for name in ("view", "text"))
     is_count = all(type(wish[name]) is int for name in ("rank", "lines"))
     curves = wish["curves"]
-    is_text &= isinstance(curves, list) and all(isinstance(it, str) for it in curves)
+    is_text &= isinstance(curves, list) and {*map(type, curves)} <= {str}
     is_known = wish["kind"] in _KINDS and wish["stream"] in _STREAMS
     if is_text and is_count and is_known and wish["rank"] >= -1:
         return wish

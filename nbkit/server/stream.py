@@ -64,9 +64,9 @@ class Viewer:
         except WebSocketClosedError:
             self._waiting.clear()  # its handler takes it off the list
             return
-        self._unsent.add_done_callback(self._sent)
+        self._unsent.add_done_callback(self._on_sent)
 
-    def _sent(self, future: asyncio.Future[None]) -> None:
+    def _on_sent(self, future: asyncio.Future[None]) -> None:
         self._unsent = None
         if future.cancelled() or future.exception() is not None:
             self._waiting.clear()  # closed: its handler takes it off the list
@@ -111,7 +111,8 @@ class Hub:
     def frame(self, kind: str, values: dict[str, Any], seq: int) -> bytes:
         """Return a message's bytes."""
         head = {"type": kind, "schema": SCHEMA, "seq": seq, "stream": self.stream}
-        return _bytes({**head, "t": None, "host": self.host, **values})
+        message = {**head, "t": None, "host": self.host, **values}
+        return to_json_line(message).rstrip("\n").encode()
 
     def add(self, viewer: Viewer, history: bytes) -> None:
         """Send what holds now, and from here on everything."""
@@ -129,7 +130,3 @@ class Hub:
     def remove(self, viewer: Viewer) -> None:
         """Send nothing more; a second call does nothing."""
         self.viewers.discard(viewer)
-
-
-def _bytes(values: dict[str, Any]) -> bytes:
-    return to_json_line(values).rstrip("\n").encode()

@@ -116,24 +116,22 @@ def _read(folder: Path, row: Row) -> list[Path]:
         "num_starts": len(starts),
         "expected_end": end,
         "changed": iso(paths.study.stat().st_mtime),
-        "answer": _shown(progress.get("answer")),
+        "answer": _shorten_answer(progress.get("answer")),
     }
     if not is_of_others(paths.imported, [folder, paths.study]):
         resume = f"nbkit.Study.open({folder.name!r}).resume()"
         command = (content.get("plan") or {}).get("command")
         row["command"] = visible(str(command or resume))
     result = folder / _RESULT
-    if not is_executed and _is_newest(result, [paths.study, *records]):
-        report = parse_json(read_file(result, _REPORT_BYTES), result)
-        row["answer"] = _shown(report["answer"])
+    if not is_executed:
+        changed_ns = max(_changed_ns(file) or 0 for file in (paths.study, *records))
+        if (_changed_ns(result) or 0) > changed_ns:
+            report = parse_json(read_file(result, _REPORT_BYTES), result)
+            row["answer"] = _shorten_answer(report["answer"])
     return watched
 
 
-def _is_newest(file: Path, others: list[Path]) -> bool:
-    return (_changed_ns(file) or 0) > max(_changed_ns(other) or 0 for other in others)
-
-
-def _shown(answer: Any) -> str | None:
+def _shorten_answer(answer: Any) -> str | None:
     return visible(str(answer))[:_ANSWER_CHARACTERS] if answer else None
 
 

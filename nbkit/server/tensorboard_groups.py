@@ -56,14 +56,14 @@ def all_curves() -> EventFiles:
     folders = list_run_folders()
     named = ((folder.name, folder.name) for folder in folders[:_MOST_LOOKED_AT])
     last = f" (newest {_MOST_LOOKED_AT:,} runs)" * (len(folders) > _MOST_LOOKED_AT)
-    return EventFiles(_existing(f"the store{last}", named), len(folders))
+    return EventFiles(_find_folders(f"the store{last}", named), len(folders))
 
 
 def curves_of_study(study_id: str) -> EventFiles:
     """Return the curves of a study's newest runs, by arm and repeat."""
     runs = study_content(study_id).get("runs") or []
-    named = filter(None, map(_named, reversed(runs)))
-    return EventFiles(_existing(f"study {study_id}", named), len(runs))
+    named = filter(None, map(_curve_name, reversed(runs)))
+    return EventFiles(_find_folders(f"study {study_id}", named), len(runs))
 
 
 def study_content(study_id: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def study_content(study_id: str) -> dict[str, Any]:
     return content
 
 
-def _named(run: Any) -> tuple[str, str] | None:
+def _curve_name(run: Any) -> tuple[str, str] | None:
     """Return the name and the id of a run of a study; None if either is damaged."""
     try:
         name = f"{run['arm'][:_LONGEST_ARM]} {run['repeat'] + 1} {run['run_id'][-4:]}"
@@ -96,8 +96,8 @@ def list_studies() -> list[dict[str, Any]]:
         ids = [path.name for path in studies_folder().iterdir()]
     except FileNotFoundError:
         return []
-    known = sorted(filter(is_id, ids), reverse=True)
-    return [{"study_id": one, "name": _name(one)} for one in known[:_MOST_STUDIES]]
+    known = sorted(filter(is_id, ids), reverse=True)[:_MOST_STUDIES]
+    return [{"study_id": study_id, "name": _name(study_id)} for study_id in known]
 
 
 def _name(study_id: str) -> str | None:
@@ -122,21 +122,21 @@ def are_curves(folder: Path) -> bool:
     return all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
 
 
-def _existing(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+def _find_folders(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
+    folders: dict[str, Path] = {}
     for name, run_id in named:
         try:
             folder = RunPaths(find_exactly(run_id)).tensorboard
         except RunNotFoundError:
             continue  # it was removed, or a link leads out of the store
         if are_curves(folder):
-            found[_link_name(name)] = folder
-        if len(found) == MOST_RUNS:
+            folders[_link_name(name)] = folder
+        if len(folders) == MOST_RUNS:
             break
-    if not found:
+    if not folders:
         message = (
             f"no run with TensorBoard files in {owner}. Launch with tensorboard=True "
             "to write them."
         )
         raise RunNotFoundError(message)
-    return found
+    return folders

@@ -62,18 +62,18 @@ class _Opener(ApiHandler):
         for that each time.
         """
         boards = self.monitor.tensorboards
-        found, started = None, False
+        files, started = None, False
         with self.refusing():
             if self.body("keep").get("keep") is not True or not boards.keep(key):
-                found = await self.monitor.store.do(find)
-                started = await boards.open(key, found.folders)
+                files = await self.monitor.store.do(find)
+                started = await boards.open(key, files.folders)
             answer = {
                 "path": f"nbkit/tensorboard/{key}/",
                 "started": started,
                 "idle_seconds": boards.idle_seconds,
             }
-            if found is not None:
-                answer |= {"shown": len(found.folders), "total": found.total}
+            if files is not None:
+                answer |= {"shown": len(files.folders), "total": files.total}
             self.reply(answer)
 
 
@@ -139,15 +139,15 @@ class PageHandler(FramedHandler):
     @authorized("read")
     async def get(self, run_id: str, path: str) -> None:
         """Pass a question on."""
-        await self._pass_on(run_id, path, None)
+        await self._forward(run_id, path, None)
 
     @web.authenticated
     @authorized("read")
     async def post(self, run_id: str, path: str) -> None:
         """Pass a question on that is too long for an address."""
-        await self._pass_on(run_id, path, self.request.body)
+        await self._forward(run_id, path, self.request.body)
 
-    async def _pass_on(self, run_id: str, path: str, body: bytes | None) -> None:
+    async def _forward(self, run_id: str, path: str, body: bytes | None) -> None:
         boards = self.monitor.tensorboards
         board = boards.find(run_id)
         if board is None or board.client is None:
@@ -185,7 +185,7 @@ class PageHandler(FramedHandler):
         async def pass_on(data: bytes) -> None:
             nonlocal is_gone
             if answer:
-                self._begin(answer)
+                self._forward_headers(answer)
                 answer.clear()
             self.write(data)
             try:
@@ -212,10 +212,10 @@ class PageHandler(FramedHandler):
                 return
             raise
         if answer:  # without a body
-            self._begin(answer)
+            self._forward_headers(answer)
         self.finish()
 
-    def _begin(self, lines: list[str]) -> None:
+    def _forward_headers(self, lines: list[str]) -> None:
         """Take over status and headers."""
         self._has_begun = True
         start = httputil.parse_response_start_line(lines[0].strip())

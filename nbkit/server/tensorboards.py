@@ -31,7 +31,7 @@ MOST_TENSORBOARDS = 4
 TENSORBOARD_COMMAND = ("-m", MODULE)
 
 _START_SECONDS = 60.0
-_FOUND_SECONDS = 55.0
+_SEARCH_SECONDS = 55.0
 """Who keeps a TensorBoard for a page has its runs looked for again after this time.
 
 Pages ask every half minute, so it is done once a minute.
@@ -110,7 +110,7 @@ class TensorBoards:
             return False
         with board.use():
             now = asyncio.get_running_loop().time()
-            return now - board.found < _FOUND_SECONDS
+            return now - board.searched_at < _SEARCH_SECONDS
 
     async def close(self) -> None:
         """End all of them."""
@@ -164,7 +164,7 @@ class Board:
         self._is_cleaning_up = False
         self.used = loop.time()
         """The end of the last use, in the event loop's time."""
-        self.found = loop.time()
+        self.searched_at = loop.time()
         """When what it shows was looked for."""
         self.client: AsyncHTTPClient | None = None
         """Asks it; None before it has started, and at its end."""
@@ -190,7 +190,7 @@ class Board:
     def show(self, files: EventFiles) -> None:
         """Show other runs from now on; TensorBoard notices within some seconds."""
         self._files = files
-        self.found = asyncio.get_running_loop().time()
+        self.searched_at = asyncio.get_running_loop().time()
         if self._links is not None:
             self._link(self._links)
 

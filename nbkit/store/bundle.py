@@ -392,10 +392,10 @@ def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
         links = [name for name in folders if (here / name).is_symlink()]
         folders[:] = sorted(set(folders) - set(links))
         for path in (here / name for name in sorted([*links, *files])):
-            yield path.relative_to(root).as_posix(), path, _why_not(path, root)
+            yield path.relative_to(root).as_posix(), path, _exclusion_reason(path, root)
 
 
-def _why_not(path: Path, root: Path) -> str | None:
+def _exclusion_reason(path: Path, root: Path) -> str | None:
     name = path.relative_to(root).as_posix()
     is_regular = stat.S_ISREG(path.lstat().st_mode)
     if not is_regular or visible(encodable(name, None)) != name:

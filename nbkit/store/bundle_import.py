@@ -125,7 +125,7 @@ def unpack_bundle(
     source = expanded(path, "path")
     try:
         with open_regular(source) as file, zipfile.ZipFile(file) as archive:
-            return _take(archive, source, store, large=large)
+            return _import(archive, source, store, large=large)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise _refused(source, f"damaged, or not a zip file ({error})") from error
     except StoreError:
@@ -136,21 +136,21 @@ def unpack_bundle(
         raise StoreError(message) from error
 
 
-def _take(
+def _import(
     archive: zipfile.ZipFile, source: Path, store: Path, *, large: bool
 ) -> ImportedBundle:
     runs, studies = runs_folder(store), studies_folder(store)
     manifest = _checked_manifest(archive, source, runs, large=large)
     new = {}
     for run_id in manifest.runs:
-        files = _below(manifest, f"runs/{run_id}/")
+        files = _files_below(manifest, f"runs/{run_id}/")
         if _is_new(RunPaths(runs / run_id).root, files):
             new[f"runs/{run_id}"] = runs / run_id
     there = [run_id for run_id in manifest.runs if f"runs/{run_id}" not in new]
     if manifest.study is not None:
         root = StudyPaths(studies / manifest.study).root
         # Last: a study that can be seen has its runs.
-        if _is_new(root, _below(manifest, f"studies/{root.name}/")):
+        if _is_new(root, _files_below(manifest, f"studies/{root.name}/")):
             new[f"studies/{root.name}"] = root
     if new:
         _make(store, runs, studies)
@@ -178,7 +178,9 @@ def _first_difference(root: Path, files: dict[str, BundledFile]) -> str | None:
     if "study.json" in files:
         there = {name: path for name, path in there.items() if name in files}
     optional = ("checkpoints/", "code/private.json", "code/entry.pkl")
-    left_out = [it for it in optional if not any(n.startswith(it) for n in files)]
+    left_out = [
+        prefix for prefix in optional if not any(n.startswith(prefix) for n in files)
+    ]
     there = {n: path for n, path in there.items() if not n.startswith((*left_out,))}
     for name in sorted(files.keys() | there.keys()):
         if name not in files or name not in there:
@@ -215,7 +217,7 @@ def _unpack(
         raise store_error(runs, error) from error
     try:
         for place in new:
-            for name, file in _below(manifest, f"{place}/").items():
+            for name, file in _files_below(manifest, f"{place}/").items():
                 _unpack_file(archive, f"{place}/{name}", file, staging / place / name)
             _mark(staging / place, place, manifest, source)
         for place, target in new.items():
@@ -265,7 +267,7 @@ def _mark(root: Path, place: str, manifest: BundleManifest, source: Path) -> Non
     )
 
 
-def _below(manifest: BundleManifest, prefix: str) -> dict[str, BundledFile]:
+def _files_below(manifest: BundleManifest, prefix: str) -> dict[str, BundledFile]:
     return {
         name.removeprefix(prefix): file
         for name, file in manifest.files.items()
@@ -318,7 +320,7 @@ def _check_names(
         if f"runs/{run_id}/config.json" not in manifest.files:
             raise _refused(source, f"run {run_id:.80} has no config.json")
     for name in manifest.files:
-        if (why := _why_no_name(name, manifest)) is not None:
+        if (why := _name_problem(name, manifest)) is not None:
             raise _refused(source, f"{name!r:.200} {why}")
     missing = {*manifest.files, MANIFEST}
     for info in archive.infolist():
@@ -329,15 +331,15 @@ def _check_names(
         missing.discard(name)
         if name == MANIFEST:
             continue
-        if (why := _why_refused(info, manifest.files[name])) is not None:
+        if (why := _entry_problem(info, manifest.files[name])) is not None:
             raise _refused(source, f"{name!r:.200} {why}")
     if missing:
         raise _refused(source, f"{min(missing)!r:.200} is missing")
 
 
-def _why_no_name(name: str, manifest: BundleManifest) -> str | None:
+def _name_problem(name: str, manifest: BundleManifest) -> str | None:
     """Return what is wrong with a name in the manifest, or None."""
-    if not _belongs(name, manifest):
+    if not _is_in_bundle(name, manifest):
         return "is not a file of one of its runs"
     if visible(name) != name:
         return "has a control character"
@@ -348,7 +350,7 @@ def _why_no_name(name: str, manifest: BundleManifest) -> str | None:
     return None
 
 
-def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
+def _entry_problem(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     """Return what is wrong with an entry of the archive, or None."""
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
@@ -384,7 +386,7 @@ def _check_room(
         raise _refused(source, what, mean_it)
 
 
-def _belongs(name: str, manifest: BundleManifest) -> bool:
+def _is_in_bundle(name: str, manifest: BundleManifest) -> bool:
     """Return whether a name leads to a file below one of the bundle's own folders."""
     if len(name) > _LONGEST_PATH:
         return False

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbkit.errors import StoreError
-from nbkit.health import CheckResult, check, tell
+from nbkit.health import CheckResult, check, stream
 from nbkit.plural import plural
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
@@ -44,9 +44,9 @@ def checks() -> Iterator[CheckResult]:
     nearest = next(path for path in seen if path.is_dir())
     yield _place(store, nearest == store)
     space = shutil.disk_usage(nearest)
-    found = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
+    detail = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
     remedy = f"checkpoints may take {_LEAST_FREE_BYTES >> 30} GiB; free some space, "
-    yield check("Space", space.free >= _LEAST_FREE_BYTES, found, remedy + _MOVE)
+    yield check("Space", space.free >= _LEAST_FREE_BYTES, detail, remedy + _MOVE)
     yield _writing(store, nearest)
 
 
@@ -92,27 +92,27 @@ def _locks(path: Path) -> bool:
 def _place(store: Path, exists: bool) -> CheckResult:
     origin = "NBKIT_HOME" if os.environ.get("NBKIT_HOME") else "default"
     if not exists:
-        found = f"{store} ({origin}); the first run creates it"
-        return CheckResult("Store", "ok", found)
+        detail = f"{store} ({origin}); the first run creates it"
+        return CheckResult("Store", "ok", detail)
     other_users = stat.S_IRWXG | stat.S_IRWXO
     is_open = origin == "default" and bool(store.stat().st_mode & other_users)
-    found = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
-    found += "; other users can enter this folder" if is_open else ""
+    detail = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
+    detail += "; other users can enter this folder" if is_open else ""
     remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
-    return check("Store", not is_open, found, remedy)
+    return check("Store", not is_open, detail, remedy)
 
 
 def _writing(store: Path, folder: Path) -> CheckResult:
     try:
         problem = try_writing(folder)
     except StoreError as error:
-        found, end, remedy = str(error).removesuffix(".").partition("): ")
-        return CheckResult("Writing", "failure", found + end[:1], remedy)
+        detail, end, remedy = str(error).removesuffix(".").partition("): ")
+        return CheckResult("Writing", "failure", detail + end[:1], remedy)
     where = "" if folder == store else f", tried in {folder}"
-    found = problem or f"replacing, linking and locking files works{where}"
+    detail = problem or f"replacing, linking and locking files works{where}"
     remedy = f"use another file system, {_MOVE}"
-    return check("Writing", not problem, found, remedy, "failure")
+    return check("Writing", not problem, detail, remedy, "failure")
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

@@ -92,7 +92,7 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     written = RunState(attempt["state"]) if attempt else None
     if written is not None and written.is_final:
         ended = Standing(written, attempt.get("cause"))
-        again = _again(paths, submission, attempt) if may_go_on(attempt) else None
+        again = _requeued(paths, submission, attempt) if may_go_on(attempt) else None
         return again or ended
     if written is not None and _is_alive_here(attempt):
         return Standing(written, queue=attempt.get("queue"))
@@ -111,12 +111,12 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     if waits:
         return Standing(RunState.QUEUED, queue=_queue(paths, submission, attempt, job))
     # Only now: a job that waits gives no signs.
-    if has_begun and _is_unheard(paths, submission, job) and is_stale(paths):
-        return Standing(RunState.UNKNOWN, _unheard(paths, submission, attempt))
+    if has_begun and _slurm_is_silent(paths, submission, job) and is_stale(paths):
+        return Standing(RunState.UNKNOWN, _unknown_cause(paths, submission, attempt))
     return Standing(written if has_begun and written else RunState.STARTING)
 
 
-def _is_unheard(paths: RunPaths, submission: Line, job: Job | None) -> bool:
+def _slurm_is_silent(paths: RunPaths, submission: Line, job: Job | None) -> bool:
     """Return whether Slurm has said nothing of a job for long, or cannot be asked."""
     if job is not None:
         return job.age_seconds > STALE_SECONDS
@@ -124,7 +124,7 @@ def _is_unheard(paths: RunPaths, submission: Line, job: Job | None) -> bool:
     return not _can_ask(paths) or bool(why_unknown(submission["job"].get("cluster")))
 
 
-def _unheard(paths: RunPaths, submission: Line, attempt: Line) -> Line:
+def _unknown_cause(paths: RunPaths, submission: Line, attempt: Line) -> Line:
     """Return why it is unknown whether a run continues."""
     job = submission["job"]
     why = why_unknown(job.get("cluster")) if _can_ask(paths) else ""
@@ -146,7 +146,7 @@ def may_go_on(record: Line) -> bool:
     return has_job and ended in _MAY_GO_ON
 
 
-def _again(paths: RunPaths, submission: Line, attempt: Line) -> Standing | None:
+def _requeued(paths: RunPaths, submission: Line, attempt: Line) -> Standing | None:
     """Return where a run stands that has ended and may continue; None otherwise."""
     # Where Slurm's last answer does not name it, it has ended: no need to ask for it.
     job = _job(paths, submission, None, is_urgent=False)
@@ -179,7 +179,8 @@ def _job(
     is_running = written is RunState.RUNNING
     age_seconds = _RUNNING_SECONDS if is_running else ANSWER_SECONDS
     job = submission["job"]
-    moment = _submitted_at(submission) if is_urgent else None
+    text = submission.get("time") if is_urgent else None
+    moment = unix_seconds(text) if text else None
     return find_job(str(job["id"]), job.get("cluster"), age_seconds, moment)
 
 
@@ -189,11 +190,6 @@ def announce(paths: RunPaths) -> None:
     job = submission.get("job")
     if job and _can_ask(paths):
         announce_job(str(job["id"]), job.get("cluster"))
-
-
-def _submitted_at(submission: Line) -> float | None:
-    text = submission.get("time")
-    return unix_seconds(text) if text else None
 
 
 def _can_ask(paths: RunPaths) -> bool:
@@ -235,11 +231,11 @@ def _queue(paths: RunPaths, submission: Line, attempt: Line, job: Job | None) ->
         "position": None,
         "length": None,
         "reason": reason,
-        "since": queue.get("since") or _since(paths, submission, attempt),
+        "since": queue.get("since") or _queued_since(paths, submission, attempt),
     }
 
 
-def _since(paths: RunPaths, submission: Line, attempt: Line) -> str | None:
+def _queued_since(paths: RunPaths, submission: Line, attempt: Line) -> str | None:
     """Return since when a run waits whose supervisor has not said so.
 
     One that has run already waits since its last word, and not since its launch.
@@ -276,15 +272,15 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
             advice = "resume() continues from the newest checkpoint"
         what += f"; its supervisor wrote no final record; {advice}"
     else:
-        what += f"; {_why_unbegun(paths, job)}"
+        what += f"; {_start_failure(paths, job)}"
     return Standing(RunState.LOST, _cause("lost", what, paths, job))
 
 
-def _why_unbegun(paths: RunPaths, job: Job) -> str:
+def _start_failure(paths: RunPaths, job: Job) -> str:
     log = paths.job_log(job.id)
     refresh_nfs_cache(log.parent)
     if log.exists():
-        last = _last_words(log)
+        last = _last_log_line(log)
         last_line = f": {last.rstrip('.')}" if last else ""
         return f"the supervisor did not start{last_line}; its output is in {log}"
     if not job.nodes:
@@ -295,7 +291,7 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
     )
 
 
-def _last_words(log: Path) -> str:
+def _last_log_line(log: Path) -> str:
     """Return the last line that nbkit has printed to a job's log, else the last one."""
     try:
         lines = read_end(log, _LAST_BYTES)[0].decode(errors="replace").splitlines()

@@ -104,7 +104,7 @@ class _Cluster:
         self._lock = threading.Lock()
         self._wanted: set[str] = set()
         """Asked for since the last question began."""
-        self._found: dict[str, Job] = {}
+        self._listed: dict[str, Job] = {}
         self._gone: dict[str, Job] = {}
         self._heard_at: float | None = None
         self._heard_time: float | None = None
@@ -128,14 +128,14 @@ class _Cluster:
                 return self._gone[job_id]
             # The last answer should have named the job, and did not.
             if (
-                job_id not in self._found
+                job_id not in self._listed
                 and submitted_at is not None
                 and self._heard_time is not None
                 and submitted_at + _OTHER_CLOCK_SECONDS <= self._heard_time
             ):
                 if not self._has_accounts:
                     return self._gone.setdefault(job_id, Job(job_id, GONE))
-                question = self._begin(self._tell_ends, {job_id})
+                question = self._begin(self._record_ended, {job_id})
             else:
                 self._wanted.add(job_id)
                 question = self._begin_if_due(max_age_seconds)
@@ -143,7 +143,7 @@ class _Cluster:
         if question is not None and remaining_seconds > 0:
             question.join(remaining_seconds)
         with self._lock:
-            job = self._gone.get(job_id) or self._found.get(job_id)
+            job = self._gone.get(job_id) or self._listed.get(job_id)
             if job is None or self._heard_at is None:
                 return None
             return replace(job, age_seconds=time.monotonic() - self._heard_at)
@@ -154,7 +154,7 @@ class _Cluster:
         if self._heard_at is not None and now - self._heard_at < max_age_seconds:
             return None
         if self._question is None and now >= self._rests_until:
-            return self._begin(self._ask)
+            return self._begin(self._ask_squeue)
         return self._question
 
     def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread | None:
@@ -183,7 +183,7 @@ class _Cluster:
             with self._lock:
                 self._question = None
 
-    def _ask(self) -> None:
+    def _ask_squeue(self) -> None:
         # Of one user, the controller picks the jobs; or it would send all users'.
         question = (
             *self._options,
@@ -201,23 +201,24 @@ class _Cluster:
                 self._rests_until = time.monotonic() + _REST_SECONDS
                 self._wanted |= wanted
         else:
-            jobs = _jobs(text)
+            rows = (line.split("|", len(_FIELDS) - 1) for line in text.splitlines())
+            jobs = {row[0]: _job(row) for row in rows if len(row) == len(_FIELDS)}
             missing = wanted - jobs.keys()
             with self._lock:
                 self.trouble = ""
                 # Until accounts tell of them, their last word stands.
-                last = {i: job for i, job in self._found.items() if i in missing}
-                self._found = last | jobs
+                last = {i: job for i, job in self._listed.items() if i in missing}
+                self._listed = last | jobs
                 self._heard_at, self._heard_time = asked_at, asked_time
             # Accounts may be slow; what squeue has said does not wait for them.
-            self._tell_ends(missing)
+            self._record_ended(missing)
 
-    def _tell_ends(self, missing: Collection[str]) -> None:
-        gone = self._look_up(missing)
+    def _record_ended(self, missing: Collection[str]) -> None:
+        gone = self._ask_sacct(missing)
         with self._lock:
             self._gone |= gone
 
-    def _look_up(self, missing: Collection[str]) -> dict[str, Job]:
+    def _ask_sacct(self, missing: Collection[str]) -> dict[str, Job]:
         """Return how jobs ended that squeue has forgotten."""
         gone = {job_id: Job(job_id, GONE) for job_id in missing}
         if not missing or not self._has_accounts:
@@ -257,12 +258,6 @@ os.register_at_fork(after_in_child=lambda: _clusters.clear())
 def _cluster(name: str | None) -> _Cluster:
     # One step, so that it needs no lock.
     return _clusters.setdefault(name, _Cluster(name))
-
-
-def _jobs(text: str) -> dict[str, Job]:
-    rows = (line.split("|", len(_FIELDS) - 1) for line in text.splitlines())
-    jobs = [_job(row) for row in rows if len(row) == len(_FIELDS)]
-    return {job.id: job for job in jobs}
 
 
 def _job(row: Sequence[str]) -> Job:

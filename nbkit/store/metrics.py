@@ -194,7 +194,7 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
         errno.EROFS: f"read-only file system: {another}",
     }
     if error.errno == errno.EACCES:
-        remedy = _of_owner(path, another, is_of_store=instead is None)
+        remedy = _ownership_remedy(path, another, is_of_store=instead is None)
     elif instead and error.errno == errno.ENOENT:
         remedy = another
     else:
@@ -205,7 +205,7 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
     return wrapped
 
 
-def _of_owner(path: Path, another: str, *, is_of_store: bool) -> str:
+def _ownership_remedy(path: Path, another: str, *, is_of_store: bool) -> str:
     with suppress(OSError, StopIteration):
         folder = next(parent for parent in path.parents if os.access(parent, os.F_OK))
         owner, me = folder.stat().st_uid, os.geteuid()

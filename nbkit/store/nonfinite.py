@@ -88,7 +88,7 @@ class FiniteReading:
         elif kind == "step" and line["loss"] is None and self.lost_step is None:
             self.lost_step = step
 
-    def found(self, worker: Line) -> NonFinite | None:
+    def first_nonfinite(self, worker: Line) -> NonFinite | None:
         """Return where the run stopped being finite; None if it did not."""
         if worker.get("task") == _WITHOUT_LOSS:
             return None
@@ -106,9 +106,9 @@ class FiniteFollower:
         self._reading = FiniteReading()
         self._offset = 0
         self.has_all = True
-        """Whether the last call of `found` came to the end of the file."""
+        """Whether the last call of `first_nonfinite` came to the end of the file."""
 
-    def found(
+    def first_nonfinite(
         self, worker: Line, limit_seconds: float = float("inf")
     ) -> NonFinite | None:
         """Read what is new, and return where the run stopped being finite."""
@@ -119,7 +119,7 @@ class FiniteFollower:
             # Written at the end, of all ranks: nothing more can be found.
             return NonFinite.from_dict(worker["nonfinite"])
         self._read(time.monotonic() + limit_seconds)
-        return self._reading.found(worker)
+        return self._reading.first_nonfinite(worker)
 
     def _read(self, deadline: float) -> None:
         """Read what is new, one block at least."""

@@ -1,4 +1,4 @@
-"""The only place that spells the names of nbkit's files.
+"""Names of nbkit's files; no other module spells them.
 
 ::
 

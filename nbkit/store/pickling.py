@@ -154,7 +154,9 @@ class _CodePickler(cloudpickle.Pickler):
             # Where its class came from there are slots; here cloudpickle made a dict.
             made, args, state, *iterators = obj.__reduce_ex__(4)
             parts: Any = state if isinstance(state, tuple) else (state,)
-            slots = {name: it for part in parts if part for name, it in part.items()}
+            slots = {
+                name: slot for part in parts if part for name, slot in part.items()
+            }
             return made, args, (None, slots), *iterators
         if isinstance(obj, functools.cached_property):
             # Its lock is made anew.

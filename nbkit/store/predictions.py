@@ -64,7 +64,7 @@ def read_predictions(path: Path) -> Predictions | None:
             )
             reader = csv.reader(lines, strict=True)
             header = next(reader, [])
-            return _of_columns(header, list(zip(*reader, strict=True)))
+            return _parse(header, list(zip(*reader, strict=True)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, csv.Error) as error:
@@ -123,7 +123,7 @@ def _texts(scores: Iterable[float | None]) -> list[str]:
     ]
 
 
-def _of_columns(header: Sequence[str], columns: Sequence[Sequence[str]]) -> Predictions:
+def _parse(header: Sequence[str], columns: Sequence[Sequence[str]]) -> Predictions:
     # A file of no rows has no columns either.
     columns = columns or [()] * len(header)
     names, scores = header[1::2], header[2::2]

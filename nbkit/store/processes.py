@@ -105,13 +105,13 @@ class ProcessIdentity:
 
         A zombie does not run. A process of an earlier boot of this host is dead.
         """
-        return self._stands(zombies=False)
+        return self._is_running(zombies=False)
 
     def exists(self) -> bool | None:
         """Return whether the process is in the process table, zombies included."""
-        return self._stands(zombies=True)
+        return self._is_running(zombies=True)
 
-    def _stands(self, *, zombies: bool) -> bool | None:
+    def _is_running(self, *, zombies: bool) -> bool | None:
         if not self.is_here:
             # A process of an earlier boot of this host has ended.
             is_earlier = self.host == hostname() and self.boot_id != boot_id()

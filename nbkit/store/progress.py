@@ -30,7 +30,7 @@ def total_steps(config: dict[str, Any]) -> int | None:
 
 def progress(metrics: Path) -> dict[str, Any]:
     """Return step, loss and rate of a run, as far as it tells them."""
-    newest, lines = _last_telling(metrics)
+    newest, lines = _last_positions(metrics)
     if newest is None:
         return {}
     if newest["kind"] == "inference":
@@ -79,10 +79,10 @@ def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
         if line["kind"] == "step" and not line.get("warmup")
     )
     rate = newest_rate(list(itertools.islice(steps, RATE_STEPS)))
-    found = {"loss": newest["loss"], "images_per_second": rate}
+    values = {"loss": newest["loss"], "images_per_second": rate}
     if "total_steps" in newest:
-        found["total_steps"] = newest["total_steps"]
-    return found
+        values["total_steps"] = newest["total_steps"]
+    return values
 
 
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     return {name: values.get(name) for name in _LOGGED} | total
 
 
-def _last_telling(
+def _last_positions(
     metrics: Path,
 ) -> tuple[dict[str, Any] | None, Iterator[dict[str, Any]]]:
     """Return the newest line that tells where the run is, and those before it."""
@@ -110,16 +110,16 @@ def _last_telling(
             data, start = read_end(metrics, most_bytes)
         except FileNotFoundError:
             break
-        lines = filter(_tells, _from_last(data, is_cut=start > 0))
+        lines = filter(_has_position, _from_last(data, is_cut=start > 0))
         newest = next(lines, None)
         if newest is not None or not start:
             return newest, lines
     return None, lines
 
 
-def _tells(line: Mapping[str, Any]) -> bool:
-    told = ("step", "log", "inference")
-    return line["kind"] in told and not line.get("beside_steps")
+def _has_position(line: Mapping[str, Any]) -> bool:
+    kinds = ("step", "log", "inference")
+    return line["kind"] in kinds and not line.get("beside_steps")
 
 
 def _from_last(data: bytes, *, is_cut: bool) -> Iterator[dict[str, Any]]:

@@ -67,7 +67,9 @@ _TYPES: dict[str, dict[type, tuple[str, ...]]] = {
 """What readers build upon, by file: a value of another type is damage. Every one may be
 missing or null."""
 _PLACES = {
-    file: [(*it.partition(".")[::2], kind) for kind, its in rows.items() for it in its]
+    file: [
+        (*key.partition(".")[::2], kind) for kind, keys in rows.items() for key in keys
+    ]
     for file, rows in _TYPES.items()
 }
 _WORDS = {int: "an integer", str: "text", dict: "an object", list: "a list"}

@@ -1,4 +1,4 @@
-"""A row for every run of the store, read as fast as the disk allows."""
+"""Rows of all runs of the store, read as fast as the disk allows."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     if new:
         gone = ended.keys() - names if run_ids is None else set()
         # In one step: another thread may be looking.
-        _ended[folder] = {i: it for i, it in (ended | new).items() if i not in gone}
+        _ended[folder] = {i: end for i, end in (ended | new).items() if i not in gone}
     return [row for name in names if (row := rows[name]) is not None]
 
 
@@ -130,7 +130,7 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
     def last_words(part: list[Path]) -> list[bytes | None]:
-        return [_last_word(str(folder)) for folder in part]
+        return [_read_newer_record(str(folder)) for folder in part]
 
     parts = _parts(folders)
     with ThreadPoolExecutor(_READERS) as pool:
@@ -143,10 +143,10 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
         if row is None:
             _announce(RunPaths(folder))
     for folder, row in ended:
-        yield folder.name, row or _row_now(folder), row is not None
+        yield folder.name, row or _read_row(folder), row is not None
 
 
-def _last_word(folder: str) -> bytes | None:
+def _read_newer_record(folder: str) -> bytes | None:
     """Return a run's record if it is newer than its last attempt's beginning.
 
     Two looks at time stamps instead of reading another file: a long list of runs is
@@ -173,7 +173,7 @@ def _final_row(folder: Path, last_word: bytes | None) -> RunRow | None:
     return None
 
 
-def _row_now(folder: Path) -> RunRow | None:
+def _read_row(folder: Path) -> RunRow | None:
     """Return any run's row; None if it was removed meanwhile."""
     run = StoredRun(folder)
     try:

@@ -235,17 +235,17 @@ class StoredRun:
         """Return the summary, but with losses up to ``step`` only."""
         with report_corruption(self.paths.root):
             lines = self.metrics(None)
-            found = summarise_run(lines, self.worker, self.record)
+            summary = summarise_run(lines, self.worker, self.record)
             first = [line for line in lines if line["step"] <= step]
             until = summarise_run(first, self.worker, self.record)
         losses = {"final_loss": until.final_loss, "mean_loss": until.mean_loss}
-        return replace(found, **losses)
+        return replace(summary, **losses)
 
     @property
     def nonfinite(self) -> NonFinite | None:
         """First step with NaN or Inf, as in `summary`, but read much faster."""
         with report_corruption(self.paths.root):
-            return FiniteFollower(self.paths.metrics).found(self.worker)
+            return FiniteFollower(self.paths.metrics).first_nonfinite(self.worker)
 
     def __repr__(self) -> str:
         try:

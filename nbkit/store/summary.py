@@ -108,7 +108,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     rates = statistics.step_images_per_second(window)
     seconds = [line["step_time_seconds"] for line in window]
     q25, q75 = statistics.quartiles(rates) if rates else (None, None)
-    fallback = _stand_in_values(lines)
+    fallback = _fallback_values(lines)
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     last = evaluations[-1] if evaluations else {}
     ranks: list[Line] = worker.get("ranks") or []
@@ -158,8 +158,8 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         world_size=worker.get("world_size"),
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
         oversubscribed=bool((record.get("launch") or {}).get("oversubscribed")),
-        logged=_logged(lines),
-        nonfinite=FiniteReading.of(lines).found(worker),
+        logged=_logged_values(lines),
+        nonfinite=FiniteReading.of(lines).first_nonfinite(worker),
     )
 
 
@@ -169,17 +169,17 @@ def _mean_loss(steps: Sequence[Line]) -> float | None:
     return fmean(losses) if losses and None not in losses else None
 
 
-def _stand_in_values(lines: Sequence[Line]) -> Line:
+def _fallback_values(lines: Sequence[Line]) -> Line:
     """Return the last logged values of a function, or an inference's best rate."""
     served = [line for line in lines if line["kind"] == "inference"]
     if served:
         timings = statistics.latency_timings(served).values()
         rates = (timing.images_per_second for timing in timings)
         return {"images_per_second": max(rates)}
-    return _logged(lines)
+    return _logged_values(lines)
 
 
-def _logged(lines: Sequence[Line]) -> Line:
+def _logged_values(lines: Sequence[Line]) -> Line:
     values: Line = {}
     for line in lines:
         if line["kind"] == "log":

@@ -11,7 +11,7 @@ from pathlib import Path
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.paths import jupyter_data_dir
 
-from nbkit.health import CheckResult, check, check_package, tell
+from nbkit.health import CheckResult, check, check_package, stream
 from nbkit.packages import pip_install
 from nbkit.reading import parse_object, read_file
 from nbkit.studies.notebooks import notebooks
@@ -82,4 +82,4 @@ def _has_nbkit(python: str) -> bool:
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

@@ -1,1 +1,1 @@
-"""Reads the machine: GPUs through NVML, processors, memory, disks and network."""
+"""Readings of the machine: GPUs through NVML, CPUs, memory, disks and network."""

@@ -1,4 +1,4 @@
-"""Starts the sampler as a child process that cannot outlive its parent."""
+"""The sampler as a child process that cannot outlive its parent."""
 
 from __future__ import annotations
 

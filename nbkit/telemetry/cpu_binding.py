@@ -110,7 +110,7 @@ def choose(
     if requested == "none":
         return _binding(requested, usable, local_world_size, None)
     placed = [
-        _place(requested, cpus, number, local_world_size, gpus)
+        _choose_node(requested, cpus, number, local_world_size, gpus)
         for number in range(local_world_size)
     ]
     if requested == "cores":
@@ -134,7 +134,7 @@ def _unit(requested: str, cpu: Cpu) -> int | None:
     return cpu.socket if requested == "socket" else cpu.numa_node
 
 
-def _place(
+def _choose_node(
     requested: str,
     cpus: Sequence[Cpu],
     local_rank: int,
@@ -191,12 +191,12 @@ def _own_cores(
         if not unknown and count > 0:
             own = places[local_rank]
             number = places[:local_rank].count(own)
-            return _binding("cores", _part(near[own], number, count), 1, None)
+            return _binding("cores", _share(near[own], number, count), 1, None)
         why = unknown[0] if unknown else "a NUMA node has more ranks than cores"
         reason = f"separate cores, but not near its GPU: {why}"
     cores, ranks, sharing = _by_core(usable), len(placed), 1
     if len(cores) >= ranks:
-        chosen = _part(cores, local_rank, len(cores) // ranks)
+        chosen = _share(cores, local_rank, len(cores) // ranks)
     else:
         count = max(1, len(usable) // ranks)
         first = local_rank * count % len(usable)
@@ -207,7 +207,7 @@ def _own_cores(
     return _binding("cores", chosen, sharing, reason)
 
 
-def _part(cores: Sequence[Sequence[Cpu]], number: int, count: int) -> list[Cpu]:
+def _share(cores: Sequence[Sequence[Cpu]], number: int, count: int) -> list[Cpu]:
     return list(chain(*cores[number * count : (number + 1) * count]))
 
 
@@ -224,13 +224,13 @@ def _binding(
     return CpuBinding(
         requested,
         tuple(sorted(cpu.number for cpu in cpus)),
-        _known([cpu.numa_node for cpu in cpus]),
-        _known([cpu.socket for cpu in cpus]),
+        _distinct([cpu.numa_node for cpu in cpus]),
+        _distinct([cpu.socket for cpu in cpus]),
         shared_by,
         reason,
     )
 
 
-def _known(numbers: Sequence[int | None]) -> tuple[int, ...] | None:
+def _distinct(numbers: Sequence[int | None]) -> tuple[int, ...] | None:
     distinct = {number for number in numbers if number is not None}
     return tuple(sorted(distinct)) if len(set(numbers)) == len(distinct) else None

@@ -1,4 +1,4 @@
-"""How many processors this process may use: affinity and cgroup quota."""
+"""Number of CPUs that this process may use: affinity and cgroup quota."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def is_out_of_memory(message: str) -> bool:
     """Return whether CUDA, cuBLAS, cuDNN or NCCL say that the GPU's memory is full."""
     # Outside its own allocator torch passes on what they say. Where cuDNN tries its
     # plans out, those that get no workspace are passed over until none is left.
-    said = message.lower()
-    return any(words in said for words in _OUT_OF_MEMORY)
+    text = message.lower()
+    return any(words in text for words in _OUT_OF_MEMORY)
 
 
 def first_line(message: str) -> str:

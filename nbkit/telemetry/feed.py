@@ -157,8 +157,8 @@ class Feed:
             )
             for gpu in last.gpus
         ]
-        processes = [it for gpu in last.gpus for it in gpu.processes or ()]
-        self._holders.forget_all_but(it.pid for it in processes if it.pid is not None)
+        pids = (process.pid for gpu in last.gpus for process in gpu.processes or ())
+        self._holders.forget_all_but(pid for pid in pids if pid is not None)
         self._note_unavailable(last if reading else None, t)
         host = self._host.read()
         self._write_inventory([holders for holders, _ in by_gpu], host, t)

@@ -54,7 +54,7 @@ class Gpm:
             self._before, self._spare = after, nvml.nvmlGpmSampleAlloc()
             return None
         before, self._before, self._spare = self._before, after, self._before
-        self._values = self._between(before, after)
+        self._values = self._read_metrics(before, after)
         return self._values
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Gpm:
             with suppress(self._pynvml.NVMLError):  # of a lost GPU; the other is tried
                 self._pynvml.nvmlGpmSampleFree(sample)
 
-    def _between(self, before: Any, after: Any) -> dict[str, float | None]:
+    def _read_metrics(self, before: Any, after: Any) -> dict[str, float | None]:
         nvml = self._pynvml
         request = nvml.c_nvmlGpmMetricsGet_t(
             version=nvml.NVML_GPM_METRICS_GET_VERSION,

@@ -1,4 +1,4 @@
-"""One GPU of NVML: queries it, and remembers what it does not support.
+"""One GPU of NVML: its queries, and those that it does not support.
 
 Of a question's forms the first that the driver knows is kept. An answer of "not
 supported" is kept too, so that it is not asked again every second.
@@ -106,7 +106,7 @@ class Gpu:
             if not isinstance(uuid, str):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
             gpu.uuid = uuid
-            gpu.name = gpu._ask(gpu._questions.name, gpu.handle)["name"]
+            gpu.name = gpu._query(gpu._questions.name, gpu.handle)["name"]
         except pynvml.NVMLError as error:
             gpu.error = nvml_reason(pynvml, error.value)
         except _WholeGpuError as error:
@@ -128,16 +128,16 @@ class Gpu:
                 if self._detailed and self._gpm is None:
                     self._gpm = Gpm(self._pynvml)
             for query in self._questions.sample:
-                values |= self._ask(query, self.handle)
-            memory = self._ask(self._questions.memory, self.handle)
-            values |= memory | self._unified(memory)
+                values |= self._query(query, self.handle)
+            memory = self._query(self._questions.memory, self.handle)
+            values |= memory | self._unified_memory(memory)
             for query in self._questions.counters:
-                values |= self._ask(query, self.handle)
+                values |= self._query(query, self.handle)
             t = round(clock.now(), 3)
             if is_mig:
                 values |= self._read_mig()
             else:
-                values |= self._ask(self._questions.processes, self.handle)
+                values |= self._query(self._questions.processes, self.handle)
             values |= self._read_details()
         except _WholeGpuError as error:
             return GpuSample(*identity, error=str(error), xid=self.xid)
@@ -171,8 +171,8 @@ class Gpu:
         values: dict[str, Any] = {}
         try:
             for query in self._questions.device:
-                values |= self._ask(query, self.handle)
-            values |= self._unified(values)
+                values |= self._query(query, self.handle)
+            values |= self._unified_memory(values)
             values["mig_enabled"] = self._mig_enabled()
             values["nvlink_links"] = self._count_nvlinks()
         except _WholeGpuError as error:
@@ -180,7 +180,7 @@ class Gpu:
         numa_node = numa_node_of(values["pci_bus_id"])
         return GpuDevice(*identity, **values, numa_node=numa_node)
 
-    def _unified(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _unified_memory(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the host's memory where NVML says that the GPU has none itself."""
         total = "memory_total_bytes"
         if values[total] is not None or self._reasons.get(total) != _NOT_SUPPORTED:
@@ -195,7 +195,7 @@ class Gpu:
         if now >= self._slow_due:
             self._slow_due = now + _DETAIL_SECONDS
             for query in self._questions.detail:
-                self._slow_values |= self._ask(query, self.handle)
+                self._slow_values |= self._query(query, self.handle)
         return self._slow_values | self._read_gpm()
 
     def _read_gpm(self) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class Gpu:
         self._reasons |= dict.fromkeys(GPM_FIELDS, reason)
         return unknown
 
-    def _ask(self, query: Query, handle: Any, prefix: str = "") -> dict[str, Any]:
+    def _query(self, query: Query, handle: Any, prefix: str = "") -> dict[str, Any]:
         """Return the query's fields: None, and the reason kept, where unavailable."""
         key = prefix + query.fields[0]
         for form in range(self._next_form.get(key, 0), len(query.forms)):
@@ -245,7 +245,7 @@ class Gpu:
         return reason
 
     def _mig_enabled(self) -> bool | None:
-        return self._ask(self._questions.mig_enabled, self.handle)["mig_enabled"]
+        return self._query(self._questions.mig_enabled, self.handle)["mig_enabled"]
 
     def _read_mig(self) -> dict[str, Any]:
         """Return processes and instances under MIG."""
@@ -254,9 +254,9 @@ class Gpu:
         instances: list[MigSample] = []
         held: list[GpuProcess] | None = []
         for handle, uuid, name in self._mig_instances():
-            memory = self._ask(self._questions.memory, handle, "mig ")
+            memory = self._query(self._questions.memory, handle, "mig ")
             instances.append(MigSample(uuid, name, **memory))
-            processes = self._ask(self._questions.processes, handle, "mig ")
+            processes = self._query(self._questions.processes, handle, "mig ")
             if processes["processes"] is None:
                 self._reasons["processes"] = self._reasons["mig processes"]
                 held = None
@@ -273,7 +273,7 @@ class Gpu:
     def _mig_instances(self) -> list[tuple[Any, str, str]]:
         nvml = self._pynvml
         instances: list[tuple[Any, str, str]] = []
-        slots = self._ask(self._questions.mig_slots, self.handle)["mig_slots"]
+        slots = self._query(self._questions.mig_slots, self.handle)["mig_slots"]
         for slot in range(min(slots or 0, _MOST_MIG_SLOTS)):
             try:
                 handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, slot)

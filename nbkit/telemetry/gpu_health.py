@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import CheckResult, State, check, tell
+from nbkit.health import CheckResult, State, check, stream
 from nbkit.telemetry.condition import GpuCondition
 from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
@@ -65,7 +65,7 @@ def _without_nvml(error: NvmlUnavailableError) -> CheckResult:
 
 
 def _kinds(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
-    kinds = _alike((_kind(gpu), gpu.index) for gpu in devices if not gpu.error)
+    kinds = _by_value((_kind(gpu), gpu.index) for gpu in devices if not gpu.error)
     for kind, indices in kinds:
         yield CheckResult("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
@@ -99,7 +99,7 @@ def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
 def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
     """Yield what holds GPUs back, alike GPUs in one line."""
     what = "Fabric manager"
-    for fabric, indices in _alike((gpu.fabric, gpu.index) for gpu in conditions):
+    for fabric, indices in _by_value((gpu.fabric, gpu.index) for gpu in conditions):
         is_done = fabric == "completed"
         detail = f"{fabric} on {named(indices)}: CUDA cannot initialize"
         detail = f"{named(indices)} can use NVSwitch" if is_done else detail
@@ -137,13 +137,13 @@ def _reduced(
     values: Iterable[tuple[float | None, float | None, int]],
 ) -> list[tuple[Any, list[int]]]:
     """Return those of the values that are below the most, with their GPUs."""
-    return _alike(
+    return _by_value(
         ((value, most) if value and value < (most or 0) else None, index)
         for value, most, index in values
     )
 
 
-def _alike(pairs: Iterable[tuple[Any, int]]) -> list[tuple[Any, list[int]]]:
+def _by_value(pairs: Iterable[tuple[Any, int]]) -> list[tuple[Any, list[int]]]:
     groups: dict[Any, list[int]] = {}
     for value, index in pairs:
         if value is not None:
@@ -230,4 +230,4 @@ def _kernel_log() -> str | None:
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

@@ -1,4 +1,4 @@
-"""GPU reader for viewers: opens the source, retries, omits hidden GPUs.
+"""GPU reader for viewers, with retries and without hidden GPUs.
 
 `GpuReader` does the work, and may hang in the driver; `GpuThread` lets it hang without
 blocking any other thread.
@@ -76,7 +76,7 @@ class GpuReader:
     def read(self) -> GpuReading:
         """Return one reading; one without GPUs contains the reason."""
         try:
-            if self._source is not None and self._may_be_better_now():
+            if self._source is not None and self._should_reopen():
                 self.close()
             if self._source is None:
                 self._open_when_due()
@@ -101,7 +101,7 @@ class GpuReader:
             return
         self._known_to_driver = _known_to_driver()
         self._source = source = self._setting.open()
-        devices = self._recognised(source.devices())
+        devices = self._restore_names(source.devices())
         parents = {
             instance.uuid: gpu.uuid
             for gpu in source.read()
@@ -134,12 +134,12 @@ class GpuReader:
                 for gpu in selected
                 if gpu.index not in indices
             ]
-        gpus = self._with_xids(self._recognised(sorted(gpus, key=_index)))
+        gpus = self._with_xids(self._restore_names(sorted(gpus, key=_index)))
         self._is_whole = all(gpu.error is None for gpu in gpus)
-        reason, message = self._why_none(gpus)
+        reason, message = self._absence(gpus)
         return replace(opened, gpus=tuple(gpus), reason=reason, message=message)
 
-    def _recognised(self, gpus: Iterable[_Gpu]) -> list[_Gpu]:
+    def _restore_names(self, gpus: Iterable[_Gpu]) -> list[_Gpu]:
         """Return GPUs with their names from before the source was opened again."""
         # One that was lost does not tell its UUID any more. It keeps its place among
         # the others, which are known by theirs.
@@ -162,7 +162,7 @@ class GpuReader:
                 self._xids[gpu.uuid] = gpu.xid
         return [replace(gpu, xid=self._xids.get(gpu.uuid)) for gpu in gpus]
 
-    def _why_none(self, gpus: Sequence[GpuSample]) -> tuple[str | None, str | None]:
+    def _absence(self, gpus: Sequence[GpuSample]) -> tuple[str | None, str | None]:
         if gpus:
             return None, None
         if self._opened.devices:
@@ -177,7 +177,7 @@ class GpuReader:
 
         return "no gpu", str(unavailable("no gpu"))
 
-    def _may_be_better_now(self) -> bool:
+    def _should_reopen(self) -> bool:
         """Tell whether to open the source again: a GPU is lost, or others are there."""
         now = time.monotonic()
         if now < self._next_look:

@@ -73,7 +73,7 @@ class GpuUsers:
     def close(self) -> None:
         """End the helper; a second call does nothing."""
         if self._helper is not None:
-            self._leave(self._helper)
+            self._abandon(self._helper)
 
     def _send(self, names: Collection[str], but: int | None) -> None:
         if self._helper is None:
@@ -109,19 +109,19 @@ class GpuUsers:
         ):
             if remaining_seconds > self._patience_seconds:
                 return None
-            self._leave(helper)
+            self._abandon(helper)
             return dict.fromkeys(question.names, _SILENT)
         line = helper.stdout.readline()
         self._question = None
         if not line:
             self._has_failed = True
-            self._leave(helper)
+            self._abandon(helper)
             return dict.fromkeys(question.names, _UNKNOWN)
         answer: dict[str, Any] = json.loads(line)
         self.unverified_devices = frozenset(answer["unverified_devices"])
         return answer["used"]
 
-    def _leave(self, helper: subprocess.Popen[bytes]) -> None:
+    def _abandon(self, helper: subprocess.Popen[bytes]) -> None:
         """End a helper; one that hangs in the driver may not even end by SIGKILL."""
         helper.kill()
         for stream in (helper.stdin, helper.stdout):
@@ -144,7 +144,7 @@ def gpu_users(
         if sample.error is not None and sample.uuid in names
     }
     return broken | {
-        name: _described(processes)
+        name: _describe_processes(processes)
         for name, processes in _strangers(samples, names, own).items()
     }
 
@@ -181,7 +181,7 @@ def _strangers(
     return {
         name: processes
         for name, processes in strangers.items()
-        if not _is_little(processes, devices.get(name))
+        if not _is_negligible(processes, devices.get(name))
     }
 
 
@@ -189,7 +189,7 @@ def _devices(sample: GpuSample) -> tuple[GpuSample | MigSample, ...]:
     return sample, *(sample.mig_instances or ())
 
 
-def _is_little(
+def _is_negligible(
     processes: Sequence[GpuProcess], device: GpuSample | MigSample | None
 ) -> bool:
     if device is None or device.memory_total_bytes is None:
@@ -205,16 +205,16 @@ def _is_little(
     return used_bytes is not None and used_bytes < _SHARE * device.memory_total_bytes
 
 
-def _described(processes: Sequence[GpuProcess]) -> str:
+def _describe_processes(processes: Sequence[GpuProcess]) -> str:
     largest = max(processes, key=lambda process: process.memory_used_bytes or 0)
-    who = _named(largest.pid)
+    who = _name_process(largest.pid)
     if largest.memory_used_bytes is not None:
         who += f" with {largest.memory_used_bytes / 2**30:.1f} GiB"
     more = len(processes) - 1
     return f"{who} and {more} more" if more else who
 
 
-def _named(pid: int | None) -> str:
+def _name_process(pid: int | None) -> str:
     if pid is None:
         return "a process whose id the driver hides"
     try:
@@ -224,7 +224,7 @@ def _named(pid: int | None) -> str:
         return f"process {pid} (of another container)"
 
 
-def _tree(pid: int) -> set[int]:
+def _process_tree(pid: int) -> set[int]:
     try:
         process = psutil.Process(pid)
         return {pid, *(child.pid for child in process.children(recursive=True))}
@@ -232,10 +232,10 @@ def _tree(pid: int) -> set[int]:
         return set()
 
 
-def _answer(
+def _find_users(
     samples: Collection[GpuSample], names: Sequence[str], but: int | None, host: bool
 ) -> dict[str, Any]:
-    own = set() if but is None else _tree(but)
+    own = set() if but is None else _process_tree(but)
     used = gpu_users(samples, names, own)
     readable = {str(device.uuid) for sample in samples for device in _devices(sample)}
     gone = "the driver (GPU lost; see dmesg)"
@@ -262,7 +262,7 @@ def main() -> None:
             sys.exit(str(error))
         samples = nvml.read()
         names, but, host = (question[key] for key in ("names", "but", "host_pids"))
-        sys.stdout.write(json.dumps(_answer(samples, names, but, host)) + "\n")
+        sys.stdout.write(json.dumps(_find_users(samples, names, but, host)) + "\n")
         sys.stdout.flush()
         if any(sample.error for sample in samples):
             nvml.close()  # A GPU that was reset answers only once it is opened again.

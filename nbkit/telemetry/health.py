@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import CheckResult, State, check, installed, tell
+from nbkit.health import CheckResult, State, check, installed, stream
 from nbkit.packages import (
     DISTRIBUTION,
     NAMESAKE,
@@ -200,4 +200,4 @@ def _count(soft: int, hard: int) -> str:
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

@@ -127,7 +127,7 @@ class HolderFinder:
         # By pid; those whose pid the driver hides come last.
         for process in sorted(
             processes or (),
-            key=lambda it: (it.pid is None, it.pid or 0, it.mig_uuid or ""),
+            key=lambda p: (p.pid is None, p.pid or 0, p.mig_uuid or ""),
         ):
             holder = self._holder(uuid, process, pids_are_here)
             if reported_holders and process.pid is not None:
@@ -144,7 +144,7 @@ class HolderFinder:
                     "mig_uuid": parts[0] if parts else None,
                     "reported_by": "run",
                 }
-                holders.append(_OUTSIDE | _of_run(run.run_id, run) | reported)
+                holders.append(_OUTSIDE | _run_fields(run.run_id, run) | reported)
                 memory.append(None)
         unknown = processes is None and not holders
         return (None if unknown else holders), memory
@@ -152,7 +152,7 @@ class HolderFinder:
     def forget_all_but(self, pids: Iterable[int]) -> None:
         """Forget processes that no longer use a GPU."""
         used = set(pids)
-        self._known = {pid: it for pid, it in self._known.items() if pid in used}
+        self._known = {pid: known for pid, known in self._known.items() if pid in used}
 
     def _note_roots(self) -> None:
         """Note the processes of kernels and runs, with their start times."""
@@ -160,10 +160,12 @@ class HolderFinder:
         # another process has the pid by now.
         kernels = self._kernels.values()
         reported = [
-            ("kernel", it.kernel_id, it.pid) for it in kernels if it.pid is not None
+            ("kernel", kernel.kernel_id, kernel.pid)
+            for kernel in kernels
+            if kernel.pid is not None
         ]
         reported += [
-            ("run", it.run_id, pid) for it in self._runs.values() for pid in it.pids
+            ("run", run.run_id, pid) for run in self._runs.values() for pid in run.pids
         ]
         roots: dict[int, _Root] = {}
         for kind, name, pid in reported:
@@ -182,7 +184,7 @@ class HolderFinder:
         holder = _OUTSIDE | {"pid": process.pid, "mig_uuid": process.mig_uuid}
         if not pids_are_here or process.pid is None:
             return holder
-        record = self._look(process.pid)
+        record = self._look_up_process(process.pid)
         if record is None or not self._is_proved(record, {uuid, process.mig_uuid}):
             return holder
         local = record.process
@@ -194,12 +196,12 @@ class HolderFinder:
             "own": local.own,
         }
         if record.run_id is not None:
-            return holder | _of_run(record.run_id, self._runs.get(record.run_id))
+            return holder | _run_fields(record.run_id, self._runs.get(record.run_id))
         if record.kernel_id in self._kernels:
-            return holder | _of_kernel(self._kernels[record.kernel_id])
+            return holder | _kernel_fields(self._kernels[record.kernel_id])
         return holder
 
-    def _look(self, pid: int) -> _Known | None:
+    def _look_up_process(self, pid: int) -> _Known | None:
         status = parent_of(pid)
         if status is None:
             return None
@@ -261,7 +263,7 @@ _OUTSIDE: dict[str, Any] = {
 }
 
 
-def _of_kernel(kernel: Kernel) -> dict[str, Any]:
+def _kernel_fields(kernel: Kernel) -> dict[str, Any]:
     return {
         "kind": "kernel",
         "kernel_id": kernel.kernel_id,
@@ -271,7 +273,7 @@ def _of_kernel(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _of_run(run_id: str, run: ReportedRun | None) -> dict[str, Any]:
+def _run_fields(run_id: str, run: ReportedRun | None) -> dict[str, Any]:
     return {
         "kind": "run",
         "run_id": run_id,

@@ -92,7 +92,7 @@ def _values(line: bytes) -> list[Any] | None:
         if sample.get("kind") != "sample":
             return None
         gpus = {
-            str(gpu.get("uuid") or gpu["index"]): _of_gpu(gpu) for gpu in sample["gpus"]
+            str(gpu.get("uuid") or gpu["index"]): _levels(gpu) for gpu in sample["gpus"]
         }
         host = sample["host"]
         used = _number(host.get("memory_used_bytes"))
@@ -104,7 +104,7 @@ def _values(line: bytes) -> list[Any] | None:
     return [gpus, [cpu, _percent(used, total)]]
 
 
-def _of_gpu(gpu: dict[str, Any]) -> list[float | None]:
+def _levels(gpu: dict[str, Any]) -> list[float | None]:
     used, total, power, limit = (
         _number(gpu.get(name))
         for name in (

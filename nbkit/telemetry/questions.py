@@ -258,7 +258,7 @@ def _text(value: Any) -> str:
 
 
 def _single(
-    field: str, *forms: tuple[Any, ...], value: Callable[[Any], Any] = lambda it: it
+    field: str, *forms: tuple[Any, ...], value: Callable[[Any], Any] = lambda x: x
 ) -> Query:
     """Return a query that fills one field."""
     return Query((field,), forms, lambda answer: (value(answer),))

@@ -55,7 +55,7 @@ def open_replay(name: str) -> Replay:
     own = Path(__file__).with_name("traces") / f"{TRACE}.jsonl"
     try:
         with (own if name == TRACE else Path(name)).open("rb") as file:
-            trace = _longest(_parts(file))
+            trace = _longest_trace(_read_traces(file))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         value = f"replay:{name}"
@@ -114,7 +114,7 @@ class Trace:
         return [sample.t - self.samples[0].t for sample in self.samples]
 
 
-def _parts(lines: Any) -> Iterator[Trace]:
+def _read_traces(lines: Any) -> Iterator[Trace]:
     trace: Trace | None = None
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
@@ -134,7 +134,7 @@ def _parts(lines: Any) -> Iterator[Trace]:
         yield trace
 
 
-def _longest(parts: Iterator[Trace]) -> Trace:
+def _longest_trace(parts: Iterator[Trace]) -> Trace:
     trace = max(parts, key=lambda part: len(part.samples), default=None)
     if trace is None:
         message = "it has no header line"

@@ -50,7 +50,7 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
             "mount_point": _printable(str(mount.mount_point)),
             "file_system": mount.file_system,
             "source": _printable(mount.source),
-            "options": _printable(_telling(mount.options)),
+            "options": _printable(_short_options(mount.options)),
             **_block_device(mount),
         }
     return description
@@ -115,7 +115,7 @@ def _mount_of(path: Path) -> Mount | None:
     return best
 
 
-def _telling(options: str) -> str:
+def _short_options(options: str) -> str:
     """Return options without the folders of an overlay, which fill pages."""
     folders = ("lowerdir=", "upperdir=", "workdir=")
     return ",".join(

@@ -119,11 +119,11 @@ class _Sums:
             if gpu.uuid in before:
                 sums.between(before[gpu.uuid], gpu, passed)
             if gpu.processes is not None:
-                for it in gpu.processes:
-                    if it.pid in self.run_pids:
-                        self.own_parts.add(it.mig_uuid)
-                    elif it.pid is not None:
-                        self.others.add((it.pid, it.mig_uuid))
+                for process in gpu.processes:
+                    if process.pid in self.run_pids:
+                        self.own_parts.add(process.mig_uuid)
+                    elif process.pid is not None:
+                        self.others.add((process.pid, process.mig_uuid))
         self._last = sample
 
     def to_dict(self) -> dict[str, Any]:

@@ -42,14 +42,14 @@ def _page(
     if not (differences or code_diff):
         parts.append("<p>No other recorded value differs.</p>")
     if code_diff:
-        parts.append(_folded("Code difference", _diff(code_diff)))
+        parts.append(_details("Code difference", _diff(code_diff)))
     return f'<div class="nbkit-comparison">{"".join(parts)}</div>'
 
 
 def _table(differences: Sequence[Difference], names: tuple[str, str]) -> str:
     columns = ("", *map(html.escape, names))
     head = "".join(f'<th scope="col" {_LEFT}>{name}</th>' for name in columns)
-    groups = groupby(differences, key=lambda one: one.part)
+    groups = groupby(differences, key=lambda difference: difference.part)
     body = "".join(
         f'<tr><th scope="rowgroup" colspan="3" {_LEFT}>{html.escape(part)}</th></tr>'
         + "".join(map(_row, members))
@@ -73,7 +73,7 @@ def _value(text: str) -> str:
         return html.escape(text)
     begin = html.escape(text[:_LONG_CHARACTERS])
     whole = f'<span style="overflow-wrap:anywhere">{html.escape(text)}</span>'
-    return _folded(f"{begin}…", whole)
+    return _details(f"{begin}…", whole)
 
 
 def _diff(text: str) -> str:
@@ -91,5 +91,5 @@ def _diff_line(line: str) -> str:
     return f'<span style="background:{colour}">{html.escape(line)}</span>'
 
 
-def _folded(summary: str, content: str) -> str:
+def _details(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>{content}</details>"

@@ -30,12 +30,12 @@ def register(shell: Any) -> None:
     def match(context: Any) -> dict[str, Any]:
         lines = context.full_text.split("\n")[: context.cursor_line]
         before = "\n".join([*lines, context.text_until_cursor])
-        fragment, found, kind = complete(before, shell.user_ns)
+        fragment, names, kind = complete(before, shell.user_ns)
         return {
-            "completions": [SimpleCompletion(text, type=kind) for text in found],
+            "completions": [SimpleCompletion(text, type=kind) for text in names],
             "matched_fragment": fragment,
             # Inside quotes nothing else is meant.
-            "suppress": bool(found) and kind == "value",
+            "suppress": bool(names) and kind == "value",
         }
 
     shell.Completer.custom_matchers.append(match)
@@ -51,12 +51,12 @@ def complete(before: str, namespace: Mapping[str, Any]) -> tuple[str, list[str],
         return fragment, [], "param"
     if value is None:
         return fragment, [f"{n}=" for n in fields if n.startswith(fragment)], "param"
-    found = names_of(value[1])
-    if not found and value[1] in fields:
+    names = names_of(value[1])
+    if not names and value[1] in fields:
         from nbkit.config.documented import choices
 
-        found = choices(fields[value[1]].annotation)
-    return fragment, [text for text in found if text.startswith(fragment)], "value"
+        names = choices(fields[value[1]].annotation)
+    return fragment, [text for text in names if text.startswith(fragment)], "value"
 
 
 def names_of(field: str) -> list[str]:
@@ -110,8 +110,8 @@ def _configuration_of(name: str, namespace: Mapping[str, Any]) -> type[Model] | 
         return None
     if attribute:
         has_it = owner if isinstance(owner, ModuleType) else type(owner)
-        called = getattr(has_it, attribute, None) if _is_ours(owner) else None
-    if not _is_ours(called):
+        called = getattr(has_it, attribute, None) if _is_of_nbkit(owner) else None
+    if not _is_of_nbkit(called):
         return None
     if isinstance(called, type):
         return called if issubclass(called, Model) else None
@@ -121,7 +121,7 @@ def _configuration_of(name: str, namespace: Mapping[str, Any]) -> type[Model] | 
     return ExperimentConfig if getattr(called, "__name__", "") in takes_fields else None
 
 
-def _is_ours(value: Any) -> bool:
+def _is_of_nbkit(value: Any) -> bool:
     module = getattr(value, "__module__", None) or getattr(value, "__name__", None)
     of_type = type(value).__module__
     return any(str(each).split(".")[0] == "nbkit" for each in (module, of_type))

@@ -1,4 +1,4 @@
-"""`ExperimentForm`: configure an experiment in a notebook and launch it from there."""
+"""`ExperimentForm`: a form in a notebook that configures and launches an experiment."""
 
 from __future__ import annotations
 

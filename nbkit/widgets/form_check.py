@@ -82,10 +82,10 @@ class FormCheck:
         """Return the estimate in words; None without a configuration."""
         if self.config is None:
             return None
-        found = estimate_memory(self.config)
-        if found is None:
-            return {"total": UNKNOWN, "why": _why_unknown(self.config)}
-        return {"total": f"about {size(found.total_bytes)}", "why": _parts(found)}
+        estimate = estimate_memory(self.config)
+        if estimate is None:
+            return {"total": UNKNOWN, "why": _unknown_reason(self.config)}
+        return {"total": f"about {size(estimate.total_bytes)}", "why": _parts(estimate)}
 
     def commands(self, gpus: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         """Return the commands that do the same, each with a title and a note."""
@@ -166,18 +166,18 @@ def _sbatch(config: ExperimentConfig) -> dict[str, str]:
     return {"title": "sbatch", "text": text, "note": note}
 
 
-def _parts(found: MemoryEstimate) -> str:
+def _parts(estimate: MemoryEstimate) -> str:
     parts = {
-        "activations": found.activations_bytes,
-        "weights": found.weights_bytes,
-        "gradients": found.gradients_bytes,
-        "optimizer": found.optimizer_bytes,
+        "activations": estimate.activations_bytes,
+        "weights": estimate.weights_bytes,
+        "gradients": estimate.gradients_bytes,
+        "optimizer": estimate.optimizer_bytes,
     }
     texts = [f"{name} {size(count)}" for name, count in parts.items()]
     return f"{', '.join(texts)}. Not included: {LEFT_OUT}."
 
 
-def _why_unknown(config: ExperimentConfig) -> str:
+def _unknown_reason(config: ExperimentConfig) -> str:
     if config.task != "train":
         return f'task="{config.task}" does not train an nbkit model.'
     if config.batch_size_per_gpu == "max":

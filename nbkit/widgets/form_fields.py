@@ -57,7 +57,7 @@ class Control:
         if isinstance(value, bool | None):
             return _WORDS[value]
         if isinstance(value, Mapping):
-            lines = (f"{name}={_written(it)}" for name, it in value.items())
+            lines = (f"{name}={_format_value(item)}" for name, item in value.items())
             return "\n".join(lines)
         if isinstance(value, list | tuple):
             return ("\n" if self.kind == "lines" else ", ").join(map(str, value))
@@ -77,7 +77,7 @@ class Control:
         if self.kind == "lines":
             return tuple(lines)
         if self.kind == "pairs":
-            return dict(map(_pair, lines))
+            return dict(map(_parse_pair, lines))
         if self.kind == "list":
             return tuple(_number(part) for part in re.findall(r"[^\s,;()\[\]]+", text))
         return _number(text)
@@ -112,7 +112,7 @@ def sections() -> list[Section]:
         *(
             Section(
                 title,
-                tuple(sorted(controls, key=lambda it: it.path.count("."))),
+                tuple(sorted(controls, key=lambda control: control.path.count("."))),
                 is_open=False,
             )
             for title, controls in others.items()
@@ -149,7 +149,7 @@ def fields_of(entered: Entered, controls: Mapping[str, Control]) -> dict[str, An
 def _control(field: Field) -> Control:
     schema, path = field.schema, field.path
     members = schema.get("anyOf", [schema])
-    kinds = [it for it in members if it.get("type") != "null"]
+    kinds = [member for member in members if member.get("type") != "null"]
     optional = len(kinds) < len(members)
     control = Control(
         path,
@@ -165,19 +165,19 @@ def _control(field: Field) -> Control:
 
 
 def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> ControlKind:
-    types = {it.get("type") for it in kinds}
+    types = {kind.get("type") for kind in kinds}
     if "array" in types:
-        items = [it["items"].get("type") for it in kinds if "items" in it]
+        items = [kind["items"].get("type") for kind in kinds if "items" in kind]
         # Blanks and commas are part of a line of a shell.
         return "lines" if items == ["string"] else "list"
-    if types == {"object"} and all("additionalProperties" in it for it in kinds):
+    if types == {"object"} and all("additionalProperties" in kind for kind in kinds):
         return "pairs"
     if types & {"integer", "number"}:
         return "number"
     if types == {"boolean"}:
         return "choice" if optional else "switch"
     if types == {"string"}:
-        return "choice" if any("enum" in it for it in kinds) else "text"
+        return "choice" if any("enum" in kind for kind in kinds) else "text"
     message = f"{path}: the form has no control for {kinds}. Add a control to the form."
     raise TypeError(message)
 
@@ -185,8 +185,8 @@ def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> Contr
 def _choices(
     kinds: list[Mapping[str, Any]], *, optional: bool
 ) -> tuple[tuple[str, str], ...]:
-    texts = [text for it in kinds for text in it.get("enum", ())]
-    if optional and {it.get("type") for it in kinds} == {"boolean"}:
+    texts = [text for kind in kinds for text in kind.get("enum", ())]
+    if optional and {kind.get("type") for kind in kinds} == {"boolean"}:
         texts = ["true", "false"]
     empty = [("", _NOT_SET)] if optional and texts else []
     return (*empty, *((text, text) for text in texts))
@@ -211,18 +211,20 @@ def _limits(kinds: list[Mapping[str, Any]]) -> str:
 
 def _words(kinds: list[Mapping[str, Any]]) -> list[str]:
     """Return the texts that a field takes beside numbers."""
-    words = [it.get("enum") or [it.get("const")] for it in kinds if len(kinds) > 1]
+    words = [
+        kind.get("enum") or [kind.get("const")] for kind in kinds if len(kinds) > 1
+    ]
     return [word for each in words for word in each if word is not None]
 
 
-def _written(value: bool | int | str) -> str:
+def _format_value(value: bool | int | str) -> str:
     if isinstance(value, bool):
         return _WORDS[value]
     # In quotes the word, without them the boolean.
     return f'"{value}"' if value in _QUOTED else str(value)
 
 
-def _pair(line: str) -> tuple[str, bool | int | str]:
+def _parse_pair(line: str) -> tuple[str, bool | int | str]:
     """Return name and value of a line such as ``licenses=matlab:1``."""
     name, equals, text = (part.strip() for part in line.partition("="))
     if not equals:

@@ -53,34 +53,34 @@ class GpuLook:
         with self._lock:
             self._is_closed = True
             if not self._is_looking:
-                self._let_go()
+                self._close_reader()
 
     def _look(self) -> None:
-        late = threading.Timer(_LIMIT_SECONDS, self._say_late)
+        late = threading.Timer(_LIMIT_SECONDS, self._show_timeout)
         late.daemon = True
         late.start()
         try:
             # It stays open: to open the driver takes long.
             self._reader = self._reader or GpuReader(self._setting)
             reading = self._reader.read()
-            found = describe_gpus(reading, replayed=self._setting.kind == "replay")
+            offer = describe_gpus(reading, replayed=self._setting.kind == "replay")
         except Exception as error:  # noqa: BLE001 - the form shows it
             what = traceback.format_exception_only(error)[-1].strip().rstrip(".")
             text = f"The GPUs could not be read: {what}. Enter devices manually."
-            found = {"text": text, "replayed": False, "gpus": []}
+            offer = {"text": text, "replayed": False, "gpus": []}
         late.cancel()
         with self._lock:
             self._is_looking = False
             if self._is_closed:
-                self._let_go()
-        self._show(found)
+                self._close_reader()
+        self._show(offer)
 
-    def _let_go(self) -> None:
+    def _close_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
 
-    def _say_late(self) -> None:
+    def _show_timeout(self) -> None:
         text = (
             f"The GPU driver has not responded for {_LIMIT_SECONDS:.0f} s. "
             "Enter devices manually, or ask the administrator."
@@ -122,7 +122,7 @@ class _Look:
         self._held = held
         self._finder = HolderFinder(RUN_ID_VARIABLE)
         parts = [part for gpu in reading.gpus for part in gpu.mig_instances or ()]
-        names = {str(it.uuid) for it in (*reading.gpus, *parts)}
+        names = {str(device.uuid) for device in (*reading.gpus, *parts)}
         # As in the pool: a process that only read a GPU leaves room for a run.
         children = psutil.Process().children(recursive=True)
         own = {os.getpid(), *(child.pid for child in children)}
@@ -143,17 +143,19 @@ class _Look:
     def _row(
         self, gpu: GpuSample, part: MigSample | None, place: int, trouble: str | None
     ) -> dict[str, Any]:
-        found, _ = self._finder.find(
+        holders, _ = self._finder.find(
             gpu.uuid,
-            _of_part(gpu.processes, part),
+            _processes_on(gpu.processes, part),
             pids_are_here=self._reading.pids_are_here,
             reported_holders=self._reading.reported_holders,
         )
         name = part.uuid if part is not None else gpu.uuid
         runs = [f"run {run}" for run in self._held.get(str(name), ())]
-        others = [_text(it) for it in found or () if f"run {it['run_id']}" not in runs]
+        others = [
+            _text(row) for row in holders or () if f"run {row['run_id']}" not in runs
+        ]
         is_taken = bool(runs or trouble) or str(name) in self._occupied
-        unheld = None if found is None else True
+        unheld = None if holders is None else True
         return {
             "device": part.uuid if part is not None else str(gpu.index),
             "title": f"GPU {gpu.index}" + (f" MIG {place}" if part is not None else ""),
@@ -165,7 +167,7 @@ class _Look:
         }
 
 
-def _of_part(
+def _processes_on(
     processes: tuple[GpuProcess, ...] | None, part: MigSample | None
 ) -> tuple[GpuProcess, ...] | None:
     if part is None or processes is None:

@@ -48,22 +48,25 @@ class FormPanel(anywidget.AnyWidget):
     """What `nbkit.widgets.form_gpus.describe_gpus` returns."""
     partitions = traitlets.Dict().tag(sync=True)
     """What `nbkit.widgets.form_partitions.describe_partitions` returns."""
-    said = traitlets.Dict().tag(sync=True)
+    note = traitlets.Dict().tag(sync=True)
     """The result of the last button: ``text``, ``is_error`` and which, ``of``."""
 
     def __init__(self, config: ExperimentConfig, launch: Callable[[], str]) -> None:
-        found = sections()
-        self.controls = {it.path: it for section in found for it in section.controls}
+        form_sections = sections()
+        controls = (
+            control for section in form_sections for control in section.controls
+        )
+        self.controls = {control.path: control for control in controls}
         self._launch = launch
         self._came_from = config.slurm.came_from
         # Before anything that may fail: close() ends it.
         self._look = GpuLook(self._show_gpus)
         super().__init__(
-            sections=[section.to_dict() for section in found],
+            sections=[section.to_dict() for section in form_sections],
             entered=entered_of(config, self.controls),
             gpus=READING,
             partitions=NOT_ASKED,
-            said={"text": "", "is_error": False, "of": ""},
+            note={"text": "", "is_error": False, "of": ""},
         )
         # Pages, cells, GPUs, partitions and refusals each have a thread.
         self._lock = threading.RLock()
@@ -94,7 +97,7 @@ class FormPanel(anywidget.AnyWidget):
 
     def say(self, text: str, of: str = "launch", *, is_error: bool = False) -> None:
         """Show the result of a button beside it."""
-        self.said = {"text": text, "is_error": is_error, "of": of}
+        self.note = {"text": text, "is_error": is_error, "of": of}
 
     def close(self) -> None:
         """Close the form everywhere it is shown; launched runs continue."""
@@ -104,7 +107,7 @@ class FormPanel(anywidget.AnyWidget):
     def _on_entered(self, _: Any) -> None:
         self._check_and_show()
         self._ask_for_partitions()
-        if self.said["is_error"]:
+        if self.note["is_error"]:
             self.say("")
 
     def _check_and_show(self) -> None:
@@ -124,15 +127,15 @@ class FormPanel(anywidget.AnyWidget):
             gpus = [] if self.gpus["replayed"] else self.gpus["gpus"]
             self.checked = self.check.to_dict(self.controls, gpus)
 
-    def _show_refused(self, config: ExperimentConfig, found: list[NbkitError]) -> None:
+    def _show_refused(self, config: ExperimentConfig, errors: list[NbkitError]) -> None:
         with self._lock:
             if self.check.config is config:
-                refused = by_field(found, self.controls)
+                refused = by_field(errors, self.controls)
                 self.check = replace(self.check, refused=refused)
                 self._show_check()
 
-    def _show_gpus(self, found: dict[str, Any]) -> None:
-        self.gpus = {**found, "at": time.time()}
+    def _show_gpus(self, offer: dict[str, Any]) -> None:
+        self.gpus = {**offer, "at": time.time()}
         with self._lock:
             if self.check.config is not None:
                 # A folder may be there by now, or a GPU.
@@ -143,17 +146,17 @@ class FormPanel(anywidget.AnyWidget):
         if str(self.entered["engine"]).strip() == "slurm":
             self._partition_look.start()
 
-    def _show_partitions(self, found: dict[str, Any]) -> None:
-        self.partitions = {**found, "at": time.time()}
+    def _show_partitions(self, offer: dict[str, Any]) -> None:
+        self.partitions = {**offer, "at": time.time()}
 
     def _list_presets(self) -> None:
         from nbkit.recipes.catalogue import recipe, recipe_names
 
-        found: list[str] = []
+        presets: list[str] = []
         for name in recipe_names():
             runs = recipe(name).runs
-            found += [name] if len(runs) == 1 else [f"{name}: {run}" for run in runs]
-        self.presets = found
+            presets += [name] if len(runs) == 1 else [f"{name}: {run}" for run in runs]
+        self.presets = presets
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Any) -> None:
         """Do what a page asks for, and confirm the request."""
@@ -181,8 +184,8 @@ class FormPanel(anywidget.AnyWidget):
         from nbkit.recipes.catalogue import recipe
 
         name, _, run = preset.partition(": ")
-        found = recipe(name)
-        config = found.config(run or None)
+        chosen_recipe = recipe(name)
+        config = chosen_recipe.config(run or None)
         self.fill(config)
         data = ""
         try:
@@ -190,7 +193,7 @@ class FormPanel(anywidget.AnyWidget):
         except ConfigError:
             data = f" data={config.data!r} cannot be used here. Set data to its path."
         self.say(
-            f"{found.title}.{data} Differences from the publication: "
+            f"{chosen_recipe.title}.{data} Differences from the publication: "
             f'nbkit.recipe("{name}").',
             "preset",
         )

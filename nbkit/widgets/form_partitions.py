@@ -41,21 +41,21 @@ class PartitionLook:
 
     def _look(self) -> None:
         try:
-            found = describe_partitions(partitions())
+            offer = describe_partitions(partitions())
         except SlurmSilentError as error:
             text = f"Partitions are unknown: {error}. Enter a partition manually."
-            found = {"text": text, "partitions": []}
-        self._show(found)
+            offer = {"text": text, "partitions": []}
+        self._show(offer)
 
 
-def describe_partitions(found: list[Partition]) -> dict[str, Any]:
+def describe_partitions(listed: list[Partition]) -> dict[str, Any]:
     """Return what the form shows of the partitions."""
-    gpus = [count for one in found for count in one.gpus.values()]
+    gpus = [count for partition in listed for count in partition.gpus.values()]
     free = sum(count.free for count in gpus)
-    text = f"{len(found)} in this cluster"
-    if len(found) == 1 and gpus:
+    text = f"{len(listed)} in this cluster"
+    if len(listed) == 1 and gpus:
         text += f"; {free} of {sum(count.total for count in gpus)} GPUs free"
-    return {"text": f"{text}.", "partitions": [_row(one) for one in found]}
+    return {"text": f"{text}.", "partitions": [_row(partition) for partition in listed]}
 
 
 def _row(partition: Partition) -> dict[str, Any]:

@@ -49,15 +49,15 @@ class Refusals:
                     self._under_way = None
                     return
             try:
-                found = [*refusals(config)]
+                errors = [*refusals(config)]
                 try:
                     permit_configurations([config], trust=False)
                 except NbkitError as error:
-                    found.append(error)
+                    errors.append(error)
             except Exception as error:  # noqa: BLE001 - the form shows it
                 what = traceback.format_exception_only(error)[-1].strip()
-                found = [NbkitError(f"Could not check the launch: {what}")]
-            self._show(config, found)
+                errors = [NbkitError(f"Could not check the launch: {what}")]
+            self._show(config, errors)
 
 
 def by_field(

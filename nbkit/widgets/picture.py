@@ -77,17 +77,17 @@ def summary_html(summary: RunSummary) -> str:
     """Return a run in numbers, each by the name that code has for it."""
     return _table(
         [
-            (item.name, _shown(item.name, getattr(summary, item.name)))
+            (item.name, _text(item.name, getattr(summary, item.name)))
             for item in fields(summary)
         ]
     )
 
 
-def _shown(name: str, value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     if value is None or value == {}:
         return UNKNOWN
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(key, one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_text(key, item)}" for key, item in value.items())
     if name.endswith("_bytes"):
         return size(value)
     if name.endswith("_joules"):

@@ -83,17 +83,17 @@ class _ShownRuns:
     def _watch(self) -> None:
         while True:
             time.sleep(_POLL_SECONDS)
-            for shown in self._everything():
+            for shown in self._list_shown():
                 # A fault in one picture must not end the thread of all others.
                 with suppress(Exception), sending_without_activity():
                     shown.look()
 
     def _after_cell(self, _result: object) -> None:
-        for shown in self._everything():
+        for shown in self._list_shown():
             shown.look()
             shown.send_again()
 
-    def _everything(self) -> list[ShownRun]:
+    def _list_shown(self) -> list[ShownRun]:
         with self._lock:
             return list(self._shown.values())
 
@@ -129,7 +129,7 @@ class ShownRun:
         """
         with self._lock, suppress(OSError, NbkitError):
             if self.live is None:
-                self._look_whether_it_goes_on()
+                self._show_resumed()
             elif self.run.state.is_final:
                 if self.live.read(_FIRST_SECONDS):
                     self._replace(picture(self.live))
@@ -150,7 +150,7 @@ class ShownRun:
                 self.handle.update(self._newest, raw=True)
                 self._newest = None
 
-    def _look_whether_it_goes_on(self) -> None:
+    def _show_resumed(self) -> None:
         """Show a run again that was resumed, or that Slurm has started again."""
         files = self.run.paths.submission, self.run.paths.record
         stamp = tuple(file.stat().st_mtime_ns for file in files if file.exists())

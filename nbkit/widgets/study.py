@@ -33,8 +33,9 @@ def study_html(study: Study) -> str:
 
 
 def _rates(runs: list[Run]) -> list[str]:
-    known = [one for run in runs if (one := run.summary.images_per_second) is not None]
+    rates = (run.summary.images_per_second for run in runs)
+    known = [rate for rate in rates if rate is not None]
     if not known:
         return [UNKNOWN] * 3
-    found = statistics.summarise(known)
-    return [figures(found.median), figures(found.minimum), figures(found.maximum)]
+    summary = statistics.summarise(known)
+    return [figures(summary.median), figures(summary.minimum), figures(summary.maximum)]

@@ -86,7 +86,7 @@ class RunTable(anywidget.AnyWidget):
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._answer_to(message)
+            return self._reply(message)
         except (NbkitError, OSError) as error:
             return {"kind": "refused", "why": str(error)}
         except Exception as error:  # noqa: BLE001 - the page shows it
@@ -97,7 +97,7 @@ class RunTable(anywidget.AnyWidget):
         if self.comm is not None:
             self.send(message)
 
-    def _answer_to(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _reply(self, message: dict[str, Any]) -> dict[str, Any]:
         """Show a run, or return the runs of now, numbers of some of them, or both."""
         if message["kind"] == "show":
             view = view_of(self._runs[message["run"]])
@@ -111,9 +111,9 @@ class RunTable(anywidget.AnyWidget):
             rows = {"at": time.time(), "rows": run_rows(self._list)}
             answer = {"kind": "rows", **rows}
         ids = message["runs"][:_MOST_ASKED]
-        found = {run_id: self._runs.get(run_id) for run_id in ids}
+        runs = {run_id: self._runs.get(run_id) for run_id in ids}
         with self._reading:
-            numbers = {name: run and run_numbers(run) for name, run in found.items()}
+            numbers = {name: run and run_numbers(run) for name, run in runs.items()}
         return {**answer, "numbers": numbers}
 
 
@@ -125,10 +125,10 @@ def show_table(runs: RunList, *, with_widgets: bool) -> None:
         bundle: Any = ipywidgets.VBox([table, below])._repr_mimebundle_()
         # The text is all that is left of it in a notebook of others.
         display({**bundle, "text/plain": repr(table)}, raw=True)
-    display(_saved(runs), raw=True)
+    display(_static_rows(runs), raw=True)
 
 
-def _saved(runs: RunList) -> dict[str, str]:
+def _static_rows(runs: RunList) -> dict[str, str]:
     """Return the first rows as HTML and as text."""
     deadline = time.monotonic() + _SAVED_SECONDS
     now = time.time()

@@ -52,7 +52,7 @@ class RunView(anywidget.AnyWidget):
 
     def look(self) -> None:
         """Read the run immediately if the view is shown: it runs again."""
-        self._follower.hear({"kind": "look", "view": ""})
+        self._follower.handle({"kind": "look", "view": ""})
 
     def close(self) -> None:
         """Close the view everywhere it is shown; the run continues."""
@@ -75,11 +75,11 @@ class RunView(anywidget.AnyWidget):
         if message["kind"] == "ask":
             self._answer(message, "heard")
         elif message["kind"] == "do":
-            self._do(message)
+            self._execute(message)
         else:
-            self._follower.hear(message)
+            self._follower.handle(message)
 
-    def _do(self, message: dict[str, Any]) -> None:
+    def _execute(self, message: dict[str, Any]) -> None:
         try:
             if message["action"] == "stop":
                 self._run.stop(wait=False)

@@ -1,4 +1,4 @@
-"""Counts of what a model is given in training: samples, tokens, padding."""
+"""Counts of the inputs of a model in training: samples, tokens, padding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class BatchCounts:
 
         A packed row, which has positions and no mask, is as many samples as texts.
         """
-        first = next((it for it in given if hasattr(it, "shape") and it.ndim), None)
+        tensors = (value for value in given if hasattr(value, "shape") and value.ndim)
+        first = next(tensors, None)
         tokens, mask = by_name.get("input_ids"), by_name.get("attention_mask")
         positions = by_name.get("position_ids")
         if mask is None and positions is not None and tokens is not None:

@@ -1,4 +1,4 @@
-"""Bind this rank to the CPUs that its configuration asks for; imports no torch.
+"""CPU binding of this rank, as configured; imports no torch.
 
 In the rank, so that every engine does the same, and before torch starts threads or
 touches memory. What is started later inherits the CPUs: threads, loading processes.

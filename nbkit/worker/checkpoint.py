@@ -171,7 +171,7 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
     """Raise now, not at a resume, for what a checkpoint must not hold."""
     unsafe_globals = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     if unsafe_globals:
-        places = list(islice(_odd_places(state, "state"), _MOST_PLACES))
+        places = list(islice(_unsupported_values(state, "state"), _MOST_PLACES))
         where = f" ({', '.join(places)})" if places else ""
         message = (
             f"state contains {', '.join(unsafe_globals)}{where}, which cannot be "
@@ -181,14 +181,14 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
         raise ConfigError(message)
 
 
-def _odd_places(value: Any, place: str) -> Iterator[str]:
+def _unsupported_values(value: Any, place: str) -> Iterator[str]:
     """Yield where a state holds something else than tensors, numbers and text."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _odd_places(item, f"{place}[{key!r}]")
+            yield from _unsupported_values(item, f"{place}[{key!r}]")
     elif isinstance(value, list | tuple | set):
         for number, item in enumerate(value):
-            yield from _odd_places(item, f"{place}[{number}]")
+            yield from _unsupported_values(item, f"{place}[{number}]")
     elif value is not None and not isinstance(value, _PLAIN):
         yield f"{place} is a {type(value).__name__}"
 
@@ -237,7 +237,7 @@ def _give_name(staged: Path, path: Path) -> None:
     _sync_folder(path.parent)
 
 
-def _own(folder: Path) -> list[Path]:
+def _folders(folder: Path) -> list[Path]:
     """Return what saves have made here; a copy by another name is not theirs."""
     return [path for path in folder.glob("*step_*") if _NAME.fullmatch(path.name)]
 
@@ -247,17 +247,17 @@ def _complete(folder: Path) -> list[Path]:
     # A former one counts where its successor did not get its name.
     by_step = {
         step_of(path): path
-        for path in sorted(_own(folder))  # former ones first: their names have a dot
+        for path in sorted(_folders(folder))  # former ones first: they begin with a dot
         if path.suffix != ".new" and _is_complete(path)
     }
     return [by_step[step] for step in sorted(by_step, reverse=True)]
 
 
 def _is_complete(path: Path) -> bool:
-    return retry_io(lambda: _has_all(path))
+    return retry_io(lambda: _has_all_files(path))
 
 
-def _has_all(path: Path) -> bool:
+def _has_all_files(path: Path) -> bool:
     complete = read_json(path / "complete.json")
     return complete is not None and all(
         (path / name).exists() and (path / name).stat().st_size == size
@@ -297,7 +297,7 @@ def _prune(folder: Path, newest: Path, kept: int) -> None:
     keep = {newest, *complete[: kept - 1]}
     if not any(map(_is_finite, keep)):
         keep.update([*filter(_is_finite, complete)][:1])
-    for path in _own(folder):
+    for path in _folders(folder):
         if step_of(path) <= step_of(newest) and path not in keep:
             # What cannot be removed now is tried again after the next checkpoint; it
             # must not end the training.

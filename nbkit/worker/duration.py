@@ -1,4 +1,4 @@
-"""How many steps an attempt has: as configured, or as many as its window takes."""
+"""Number of steps of an attempt: as configured, or as many as its window takes."""
 
 from __future__ import annotations
 

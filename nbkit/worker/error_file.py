@@ -37,11 +37,11 @@ def write_error_file(error: BaseException, *, is_users: bool = False) -> None:
     shown = shown or error.__traceback__
     trace = "".join(traceback.format_exception(type(error), error, shown))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    message = _cut(f"{type(error).__name__}: {text}", _MOST_MESSAGE_CHARACTERS)
+    message = _shorten(f"{type(error).__name__}: {text}", _MOST_MESSAGE_CHARACTERS)
     report = {
         "message": redacted(message),
         "extraInfo": {
-            "py_callstack": redacted(_cut(trace, _MOST_TRACEBACK_CHARACTERS)),
+            "py_callstack": redacted(_shorten(trace, _MOST_TRACEBACK_CHARACTERS)),
             "timestamp": str(int(time.time())),
             # No message has to be read to know what it is, and where it was raised.
             "classes": [kind.__name__ for kind in type(error).__mro__],
@@ -53,7 +53,7 @@ def write_error_file(error: BaseException, *, is_users: bool = False) -> None:
         Path(file).write_text(json.dumps({"message": report}))
 
 
-def _cut(text: str, limit: int) -> str:
+def _shorten(text: str, limit: int) -> str:
     """Return a text without its middle, if it is too long."""
     left_out = len(text) - limit
     if left_out <= 0:

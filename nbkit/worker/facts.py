@@ -1,4 +1,4 @@
-"""`worker.json`: facts that only a torch process knows; rank 0 writes it."""
+"""`worker.json`: facts that only a torch process knows, written by rank 0."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ class FiniteWatch:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.found: NonFinite | None = None
+        self.nonfinite: NonFinite | None = None
         """First non-finite value on this rank; None while all are finite."""
         self._weights = _weights(model)
         self._finite_until = 0
 
     def resume(self, step: int, nonfinite: dict[str, Any] | None) -> None:
         """Continue after a checkpoint: its step, and what was found until then."""
-        self._finite_until, self.found = step, NonFinite.from_dict(nonfinite)
+        self._finite_until, self.nonfinite = step, NonFinite.from_dict(nonfinite)
 
     def look(self, step: int) -> torch.Tensor | None:
         """Return 1 if a weight is not finite after a step, else 0; None if not due."""
@@ -82,17 +82,19 @@ class FiniteWatch:
         """Return the first non-finite value of all ranks; called by all ranks."""
         if group is not None:
             ranks: list[NonFinite | None] = [None] * dist.get_world_size(group)
-            dist.all_gather_object(ranks, self.found, group=group)
+            dist.all_gather_object(ranks, self.nonfinite, group=group)
             detected = filter(None, ranks)
-            self.found = min(detected, key=operator.attrgetter("step"), default=None)
-        return self.found
+            self.nonfinite = min(
+                detected, key=operator.attrgetter("step"), default=None
+            )
+        return self.nonfinite
 
     def error(self, config: ExperimentConfig) -> NonFiniteError:
         """Return the error that ends a run with stop_on_nonfinite."""
         instead = ", precision='bf16'" if config.precision == "fp16" else ""
         message = (
-            f"{self.found}, with stop_on_nonfinite=True. Launch the run again with a "
-            f"learning_rate below {config.learning_rate:g}{instead}, or "
+            f"{self.nonfinite}, with stop_on_nonfinite=True. Launch the run again with "
+            f"a learning_rate below {config.learning_rate:g}{instead}, or "
             "stop_on_nonfinite=False. Its checkpoints are finite."
         )
         return NonFiniteError(message)
@@ -114,8 +116,8 @@ class FiniteWatch:
             )
 
     def _note(self, nonfinite: NonFinite) -> None:
-        if self.found is None:
-            self.found = nonfinite
+        if self.nonfinite is None:
+            self.nonfinite = nonfinite
 
 
 def _weights(model: nn.Module) -> list[list[torch.Tensor]]:

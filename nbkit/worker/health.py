@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import CheckResult, State, check, check_package, installed, tell
+from nbkit.health import CheckResult, State, check, check_package, installed, stream
 from nbkit.packages import packages_of, pip_install
 from nbkit.plural import plural
 from nbkit.telemetry.cuda_errors import cuda_advice
@@ -62,7 +62,7 @@ class DriverGpus:
     def torch(self) -> TorchBuild | None:
         """Newest torch of the package index that runs here; None if none does."""
         branch = None if self.version is None else _major(self.version)
-        return last_torch([*map(_pair, self.capabilities)], branch)
+        return last_torch([*map(_version, self.capabilities)], branch)
 
     @property
     def dali(self) -> str:
@@ -114,7 +114,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
         return
     count, seen = len(driver.uuids), len(torch.uuids)
     missing = sorted(
-        {cc for cc in driver.capabilities if not covers(torch.arches, _pair(cc))}
+        {cc for cc in driver.capabilities if not covers(torch.arches, _version(cc))}
     )
     state: State = "failure"
     if torch.cuda is None:
@@ -127,7 +127,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
     elif (seen < count and not driver.divided) or not seen:
         why = f" ({torch.words})" if torch.words else ""
         detail = f"torch shows {seen} of {count} GPUs{why}"
-        remedy = _unseen_remedy(torch, driver)
+        remedy = _remedy_without_gpus(torch, driver)
     elif missing:
         detail = (
             f"torch {torch.version} has no kernels for compute capability "
@@ -140,12 +140,12 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
     else:
         state, remedy = "ok", ""
         detail = f"{seen} of {count}, CUDA {torch.cuda}"
-        if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
+        if driver.cuda is not None and _version(torch.cuda) > _version(driver.cuda):
             detail += f", supported by driver CUDA {driver.cuda} (same major version)"
     yield CheckResult("torch on GPUs", state, detail, remedy)
 
 
-def _unseen_remedy(torch: TorchGpus, driver: DriverGpus) -> str:
+def _remedy_without_gpus(torch: TorchGpus, driver: DriverGpus) -> str:
     """Say what to do where torch shows no GPU: its CUDA is too new, or the machine."""
     built = str(torch.cuda)
     if driver.cuda is not None and _major(built) > _major(driver.cuda):
@@ -166,17 +166,17 @@ def _torch_remedy(driver: DriverGpus) -> str:
     """Say how to get a torch that runs with the driver and the GPUs."""
     if driver.torch is not None:
         return pip_install(driver.torch.requirement, "torchvision", options="--upgrade")
-    needed = needed_branch([*map(_pair, driver.capabilities)])
+    needed = needed_branch([*map(_version, driver.capabilities)])
     if needed is not None:
         return f"install driver {needed} or newer"
     return "no torch build on the package index has kernels for these GPUs"
 
 
 def _major(version: str) -> int:
-    return _pair(version)[0]
+    return _version(version)[0]
 
 
-def _pair(version: str) -> tuple[int, int]:
+def _version(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 
@@ -287,7 +287,7 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
         yield CheckResult("DALI", "warning", words, replace)
         return
     if cuda > _OLDEST_DALI_CUDA and driver.dali == "dali" and driver.capabilities:
-        oldest = min(driver.capabilities, key=_pair)
+        oldest = min(driver.capabilities, key=_version)
         words += f", which has no code for compute capability {oldest}"
         yield CheckResult("DALI", "warning", words, replace)
         return
@@ -388,4 +388,4 @@ def _compile(compiler: str, folder: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    tell(checks())
+    stream(checks())

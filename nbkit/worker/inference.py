@@ -67,7 +67,7 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
     # Loaders and models may log as soon as they are made.
     log = MetricsLog(rank, config, 0)
     opened.callback(log.close)
-    batches = _opened(config, manifest, device)
+    batches = _load_data(config, manifest, device)
     if batches is not None:
         opened.callback(batches.close)
     outputs = batches.num_classes if batches else 1000
@@ -78,7 +78,7 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
 
     # 2. The number format; what is logged before passes are timed does not count
     log.is_muted = True
-    model, numbers = _converted(model, config, device, manifest, rank)
+    model, numbers = _convert_model(model, config, device, manifest, rank)
     numbers |= precision.kernels(model, max(config.inference.batch_sizes))
     dtype = _DTYPES.get(numbers["elsewhere"], torch.float32)
     facts: dict[str, Any] = {
@@ -147,7 +147,7 @@ def _precision(config: ExperimentConfig, device: torch.device) -> Precision:
     return Precision(config.replace(precision="fp32"), device)
 
 
-def _opened(
+def _load_data(
     config: ExperimentConfig, manifest: Manifest | None, device: torch.device
 ) -> Data | None:
     """Return the images; None for synthetic ones, of which none is needed."""
@@ -158,7 +158,7 @@ def _opened(
     return data.load(config, manifest, Placement(device, 0, 1), batch_size)
 
 
-def _converted(
+def _convert_model(
     model: nn.Module,
     config: ExperimentConfig,
     device: torch.device,
@@ -185,7 +185,7 @@ def _calibration(
 ) -> Iterator[torch.Tensor]:
     """Yield as many training images as configured; random ones if synthetic."""
     remaining = config.inference.calibration_images
-    batches = _opened(config, manifest, device)
+    batches = _load_data(config, manifest, device)
     stream = (
         (_images(8, config, device) for _ in itertools.count())
         if batches is None
@@ -229,7 +229,7 @@ class _Passes:
             began = time.perf_counter()
             if len(seconds) >= _LEAST_PASSES and began >= until:
                 break
-            self._once()
+            self._run_pass()
             self._wait()
             ended = time.perf_counter()
             seconds.append(ended - began)
@@ -244,7 +244,7 @@ class _Passes:
         began = time.perf_counter()
         done = 0
         while done < count or time.perf_counter() - began < seconds:
-            self._once()
+            self._run_pass()
             done += 1
             if self._rank.stop_requested:
                 break
@@ -256,7 +256,7 @@ class _Passes:
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats(self._images.device)
 
-    def _once(self) -> None:
+    def _run_pass(self) -> None:
         self._done += 1
         self._rank.beat(self._done, Phase.COMPUTE)
         self._model(self._images)

@@ -1,4 +1,4 @@
-"""Shows and stops a run of Lightning's ``Trainer`` without changes to its code.
+"""Callback for Lightning's ``Trainer`` that shows and stops a run of unchanged code.
 
 Lightning calls the functions below, which are entry points, for every ``Trainer``.
 https://lightning.ai/docs/pytorch/stable/extensions/entry_points.html
@@ -145,7 +145,9 @@ class LightningLog:
 
     def _new_metrics(self, trainer: Any) -> dict[str, float]:
         """Return what ``self.log`` was given since the last line."""
-        metrics = {name: float(it) for name, it in trainer.callback_metrics.items()}
+        metrics = {
+            name: float(value) for name, value in trainer.callback_metrics.items()
+        }
         new = {
             name: value
             for name, value in metrics.items()

@@ -132,9 +132,9 @@ class NodeWatch:
             while True:
                 self._find_ranks()
                 self._collect()
-                self._obey()
+                self._execute_orders()
                 self._end_sampling()
-                self._tell()
+                self._write_status()
                 self._end_torchrun()
                 self._wait()
         except Exception:  # noqa: BLE001 - ranks end with their lifeline
@@ -181,22 +181,22 @@ class NodeWatch:
             self._selector.unregister(key.fd)
             os.close(key.fd)
 
-    def _obey(self) -> None:
+    def _execute_orders(self) -> None:
         file = self._paths.orders(self._attempt)
         refresh_nfs_cache(file.parent)
         try:
             orders = (read_json(file) or {}).get("do", [])
         except StoreError as error:
-            _say(str(error))  # such as a file server that is away for a moment
+            _print(str(error))  # such as a file server that is away for a moment
             return
         if self._supervisor.is_alive() is False or is_gone(self._paths.root):
             orders = [*orders, "kill"]
         for order in orders:
             if order not in self._obeyed:
                 self._obeyed.add(order)
-                self._do(order)
+                self._execute(order)
 
-    def _do(self, order: str) -> None:
+    def _execute(self, order: str) -> None:
         if order == "kill":
             is_shown = self._expected and not self._in_job
             self._end_at = time.monotonic() + (_FINISH_SECONDS if is_shown else 0.0)
@@ -212,7 +212,7 @@ class NodeWatch:
                     rank.killed_by_us = True
                     kill_session(rank.pid)  # loading processes go with it
 
-    def _tell(self) -> None:
+    def _write_status(self) -> None:
         if self._board is not None:
             beats = self._board.read()
             for local_rank, rank in self._ranks.items():
@@ -227,7 +227,7 @@ class NodeWatch:
             try:
                 write_json(self.file, self._status)
             except StoreError as error:
-                _say(str(error))
+                _print(str(error))
 
     def _wait(self) -> None:
         """Wait for a while, or until a rank ends or torchrun gets a signal."""
@@ -250,11 +250,11 @@ class NodeWatch:
         """End the sampler after the last rank, and say that nothing is left here."""
         ended = [rank.has_ended for rank in self._ranks.values()]
         if self._sampler is not None and all(ended):
-            self._tell()  # who waits for this waits for the ranks first
+            self._write_status()  # who waits for this waits for the ranks first
             self._sampler.stop()
             self._sampler = None
             self._status["is_over"] = True
-            self._tell()
+            self._write_status()
             self._over.set()
 
     def _end_torchrun(self) -> None:
@@ -262,7 +262,7 @@ class NodeWatch:
         # A torchrun waits for all others at its end, five minutes for one that is gone.
         is_over = self._status["is_over"] or not self._expected
         if is_over and time.monotonic() > self._end_at:
-            _say(f"run {self._paths.run_id} has ended.")
+            _print(f"run {self._paths.run_id} has ended.")
             codes = [rank.returncode for rank in self._ranks.values()]
             os._exit(0 if codes and not any(codes) else 1)
 
@@ -300,7 +300,7 @@ def _first_gpus(count: int) -> list[str] | None:
     return [str(gpu.uuid) for gpu in gpus[:count]] or None
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(f"nbkit: {text}\n")
     sys.stderr.flush()
 

@@ -50,7 +50,7 @@ class Precision:
             device.type, enabled=config.precision == "fp16"
         )
         """Scales the loss of fp16; it does nothing for every other precision."""
-        self._one = torch.ones((), device=device)
+        self._unit = torch.ones((), device=device)
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Return the context of a forward pass."""
@@ -64,12 +64,12 @@ class Precision:
         """Update the weights; not where the gradients of fp16 are not finite."""
         # Nothing waits for the device, and nothing is looked at that the scaler does
         # not look at anyway.
-        before = self.scaler.scale(self._one) if self.scaler.is_enabled() else None
+        before = self.scaler.scale(self._unit) if self.scaler.is_enabled() else None
         self.scaler.step(optimizer)
         self.scaler.update()
         if before is None:
             return None
-        return torch.stack([before, self.scaler.scale(self._one)])
+        return torch.stack([before, self.scaler.scale(self._unit)])
 
     def kernels(self, model: nn.Module, batch_size: int) -> dict[str, str | None]:
         """Return whose kernels compute what torch leaves to others by format alone."""

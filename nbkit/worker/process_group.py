@@ -35,7 +35,7 @@ def prepare_rendezvous(
     store = rendezvous(rank, timeout)
     master = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     _serve_own_master(master)
-    return device, partial(_wait_for_all, store, rank, _work_left(device))
+    return device, partial(_wait_for_all, store, rank, _gpu_work_watcher(device))
 
 
 def _serve_own_master(master: tuple[str, str]) -> None:
@@ -52,7 +52,7 @@ def _serve_own_master(master: tuple[str, str]) -> None:
         setattr(module, "_torchelastic_use_agent_store", uses_agent_store)  # noqa: B010
 
 
-def _work_left(device: torch.device) -> Callable[[], Callable[[], bool]]:
+def _gpu_work_watcher(device: torch.device) -> Callable[[], Callable[[], bool]]:
     """Return what begins to watch this rank's GPU, and then tells if it is at work."""
 
     def begin() -> Callable[[], bool]:

@@ -79,7 +79,7 @@ class StepProfile:
             self._write_trace(traced)
             self._write_operators(traced)
         except OSError as error:  # a training is worth more than its profile
-            _say_what_is_missing(
+            _print_warning(
                 error
                 if isinstance(error, StoreError)
                 else store_error(self._paths.profile, error)
@@ -122,7 +122,7 @@ class StepProfile:
         )
 
 
-def _say_what_is_missing(error: StoreError) -> None:
+def _print_warning(error: StoreError) -> None:
     text = f"profile: {error} The training continues without the profiler.\n"
     # On a full disk the log may be full, too.
     with contextlib.suppress(OSError):

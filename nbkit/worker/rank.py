@@ -81,7 +81,7 @@ class Rank:
         process = paths.rank(attempt, rank).process
         make_folder(process.parent)
         retry_io(lambda: write_json(process, ProcessIdentity.of().to_dict()))
-        heartbeat = _opened("NBKIT_HEARTBEAT_FD", os.O_RDWR)
+        heartbeat = _open_inherited("NBKIT_HEARTBEAT_FD", os.O_RDWR)
         board = HeartbeatBoard(heartbeat, local_world_size) if heartbeat else None
         self = cls(
             paths, rank, local_rank, world_size, local_world_size, attempt, board
@@ -93,7 +93,7 @@ class Rank:
             # torchrun passes on the signals of Ctrl-C, or of a terminal that closes.
             for number in (signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-        if lifeline := _opened("NBKIT_LIFELINE_FD", os.O_RDONLY):
+        if lifeline := _open_inherited("NBKIT_LIFELINE_FD", os.O_RDONLY):
             threading.Thread(
                 target=_end_with_supervisor, args=(lifeline,), daemon=True
             ).start()
@@ -162,7 +162,7 @@ def device_kind(config: ExperimentConfig) -> str:
     return os.environ.get("NBKIT_DEVICE_TYPE") or config.device
 
 
-def _opened(variable: str, flags: int) -> int | None:
+def _open_inherited(variable: str, flags: int) -> int | None:
     """Return a file that a variable names: inherited, or by its path under torchrun."""
     # torchrun lets its ranks inherit none.
     value = os.environ.get(variable)

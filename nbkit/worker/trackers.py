@@ -1,4 +1,4 @@
-"""Records what a script gives to TensorBoard or prints, as `nbkit.log` does.
+"""Metrics that a script writes to TensorBoard or prints, recorded as by `nbkit.log`.
 
 This gives an unchanged script curves, and a loss in the lists of runs. Once code or a
 known trainer logs to nbkit, no new names are recorded from the other sources.
@@ -67,7 +67,7 @@ def follow_prints() -> None:
         is_printed = options.get("file") in (None, sys.stdout)
         if is_printed and isinstance(text, str) and (step := _STEP.match(text)):
             rest = _VALUE.findall(text[step.end() :])
-            if values := {name: number(it) for name, it in rest}:
+            if values := {name: number(value) for name, value in rest}:
                 _record(Source.PRINT, values, int(step[1]))
 
     builtins.print = print_and_record

@@ -149,14 +149,14 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
         length.take(finished)
         return finished
 
-    def tell_nonfinite() -> None:
-        nonlocal told
+    def log_nonfinite() -> None:
+        nonlocal is_nonfinite_logged
         # Nothing is measured any more that a wait for the device could disturb.
         log.steps(read(wait=True))
-        found = watch.agree(host_group)
-        if found is not None and not told:
-            log.event("nonfinite", **found.to_dict())
-            told = True
+        nonfinite = watch.agree(host_group)
+        if nonfinite is not None and not is_nonfinite_logged:
+            log.event("nonfinite", **nonfinite.to_dict())
+            is_nonfinite_logged = True
 
     def save() -> None:
         rank.beat(step, Phase.CHECKPOINT)
@@ -164,8 +164,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
         began = time.perf_counter()
         with log.window.without_this_thread():
             finite = watch.look_now(step)
-            tell_nonfinite()
-            if told and config.stop_on_nonfinite:
+            log_nonfinite()
+            if is_nonfinite_logged and config.stop_on_nonfinite:
                 return  # the last finite one stays the newest
             path = checkpoint.save(
                 rank.paths.checkpoints,
@@ -179,7 +179,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
                     "epoch": epoch,
                     "batch": first_batch,
                     "batch_size_per_gpu": per_rank,
-                    "nonfinite": watch.found and watch.found.to_dict(),
+                    "nonfinite": watch.nonfinite and watch.nonfinite.to_dict(),
                 },
                 random_state(),
                 rank.rank,
@@ -201,12 +201,12 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
 
     def evaluation_is_over() -> bool:
         rank.beat(step, Phase.EVALUATION)
-        return agreement.reached(alarm=watch.found is not None)
+        return agreement.reached(alarm=watch.nonfinite is not None)
 
     # 5. The loop
     done = stopped = False
     ended_by = length.ended_by
-    told = watch.found is not None
+    is_nonfinite_logged = watch.nonfinite is not None
     if length.opens_window(step, 0):
         log.open_window(0)
     log.is_muted = False
@@ -248,16 +248,16 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             # 6. Between steps
             period = config.checkpoint_period_steps
             stopped = agreement.reached(
-                alarm=watch.found is not None, window_steps=length.window_steps
+                alarm=watch.nonfinite is not None, window_steps=length.window_steps
             )
             opens = length.opens_window(step, agreement.window_steps)
             log.total_steps = length.agreed_steps
             log.steps(finished)
             if opens:
                 log.open_window(step - first_step)
-            if agreement.alarm and not told:
-                tell_nonfinite()
-            if told and config.stop_on_nonfinite:
+            if agreement.alarm and not is_nonfinite_logged:
+                log_nonfinite()
+            if is_nonfinite_logged and config.stop_on_nonfinite:
                 stopped = True
                 break
             if stopped or (period and step % period == 0 and step < length.total_steps):
@@ -270,7 +270,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             log.steps(read(wait=True))
             rank.beat(step, Phase.EVALUATION)
             with log.window.paused():
-                found = evaluate(
+                evaluation = evaluate(
                     raw_model,
                     batches,
                     precision,
@@ -278,16 +278,16 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
                     manifest,
                     evaluation_is_over,
                 )
-            if found is None:
+            if evaluation is None:
                 # The checkpoint still stands before the evaluation: resuming begins
                 # with it.
                 stopped = True
                 save()
             else:
-                watch.note_evaluation(step, found["loss"])
-                log.event("evaluation", step, epoch=epoch + epoch_is_over, **found)
+                watch.note_evaluation(step, evaluation["loss"])
+                log.event("evaluation", step, epoch=epoch + epoch_is_over, **evaluation)
                 target = config.target_accuracy
-                if target is not None and found["top1_accuracy"] >= target:
+                if target is not None and evaluation["top1_accuracy"] >= target:
                     done, ended_by = True, "target_accuracy"
             clock.restart()
         if epoch_is_over:
@@ -301,15 +301,15 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     if config.checkpoint_at_end and not stopped:
         save()
     finite = watch.look_now(step)
-    tell_nonfinite()
-    failed = config.stop_on_nonfinite and watch.found is not None
+    log_nonfinite()
+    failed = config.stop_on_nonfinite and watch.nonfinite is not None
     write_facts(
         *facts,
         completed=not (stopped or failed),
         ended_by=None if stopped or failed else ended_by,
         window=log.window,
         weights_finite=finite,
-        nonfinite=watch.found,
+        nonfinite=watch.nonfinite,
         **described,
     )
     rank.beat(step, Phase.DONE)

@@ -1,4 +1,4 @@
-"""`TrainerCallback`: a run of transformers' ``Trainer``, shown, stopped and resumed.
+"""`TrainerCallback` for transformers' ``Trainer``: display, stop and resumption.
 
 Nothing of transformers is imported: it calls the events of a callback by their names.
 """
@@ -170,10 +170,10 @@ class TrainerCallback(TrainerLog):
         self.on_train_end()
         if self._context is None:
             return
-        self._device = next((it.device for it in model.parameters()), None)
+        self._device = next((weight.device for weight in model.parameters()), None)
         self._flops = self._flops or _flops(model)
         self._peak = _peak(args, model, self._device)
-        reasons = [it for it in (self._peak, self._flops) if isinstance(it, str)]
+        reasons = [text for text in (self._peak, self._flops) if isinstance(text, str)]
         # What a compiled model calls would be compiled with it, at every step again.
         if args.torch_compile:
             reasons.insert(0, "tokens are not counted with torch_compile")

@@ -56,7 +56,7 @@ def load(
         name, renewed = _load_pretrained(model, config, rank, classes, barrier)
         origin |= {"source": "pretrained", "name": name, "new_output_layer": renewed}
     else:
-        path, details = _find(config.weights, rank.paths.root.parent)
+        path, details = _find_file(config.weights, rank.paths.root.parent)
         state, trained_on = _read(path, config.weights)
         _load_strictly(model, state, config, details, classes)
         _check_classes(config, rank, classes, trained_on)
@@ -142,7 +142,7 @@ def _load_pretrained(
             name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
-        _say(rank, f"untrained output layer: {weights} has other classes")
+        _log(rank, f"untrained output layer: {weights} has other classes")
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), is_new
 
@@ -162,7 +162,7 @@ def _are_imagenet(
         # Sorted, as all folders are; others than ImageNet's differ in some of these.
         return all(classes[place] == name for place, name in _SYNSETS.items())
     if all(name.isdecimal() and int(name) == n for n, name in enumerate(classes)):
-        _say(rank, f"class names of {config.data} are numbers; ImageNet is assumed")
+        _log(rank, f"class names of {config.data} are numbers; ImageNet is assumed")
         return True
     # Packs write synonyms, and a number where two classes have one name.
     pairs = zip(classes, categories, strict=True)
@@ -183,7 +183,7 @@ def _check_classes(
     if classes is None:
         return
     if trained_on is None:
-        _say(rank, f"{config.weights} has no class names; those of data are assumed")
+        _log(rank, f"{config.weights} has no class names; those of data are assumed")
         return
     for number, name in enumerate(classes):
         trained = trained_on[number] if number < len(trained_on) else None
@@ -197,7 +197,7 @@ def _check_classes(
             raise ConfigError(message)
 
 
-def _say(rank: Rank, text: str) -> None:
+def _log(rank: Rank, text: str) -> None:
     if rank.rank == 0:
         line = encodable(f"weights: {visible(text)}\n", sys.stdout.encoding)
         sys.stdout.write(line)
@@ -234,7 +234,7 @@ def _download(url: str, rank: Rank) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _find(weights: str, runs: Path) -> tuple[Path, dict[str, Any]]:
+def _find_file(weights: str, runs: Path) -> tuple[Path, dict[str, Any]]:
     """Return the file of some weights, and what is known of their origin."""
     paths = RunPaths(runs / weights) if is_id(weights) else None
     if paths is not None and paths.root.is_dir():

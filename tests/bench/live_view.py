@@ -52,14 +52,14 @@ def _measure(run: StoredRun) -> Row:
     # As the kernel's comm does it.
     follower = Follower(LiveRun(run), lambda m: sent.append(len(json.dumps(m))))
     choice = {"view": "a", "rank": 0, "stream": "stderr", "text": ""}
-    follower.hear({"kind": "open", **choice})
+    follower.handle({"kind": "open", **choice})
     while len(sent) < 10:
         time.sleep(0.1)
     sent.clear()
     before, began = time.process_time(), time.monotonic()
     while (passed := time.monotonic() - began) < WINDOW_SECONDS:
         time.sleep(min(STILL_HERE_SECONDS, WINDOW_SECONDS))
-        follower.hear({"kind": "here", **choice})
+        follower.handle({"kind": "here", **choice})
     percent = 100 * (time.process_time() - before) / passed
     follower.close()
     kilobytes = sum(sent) / passed / 1e3

@@ -73,14 +73,14 @@ def _watch(run: StoredRun) -> list[Row]:
     follower = Follower(LiveRun(run), send)
     choice = {"view": "a", "rank": 0, "stream": "stderr", "text": ""}
     cpu, began = time.process_time(), time.monotonic()
-    follower.hear({"kind": "open", **choice})
+    follower.handle({"kind": "open", **choice})
     while len(sent) < 6:
         time.sleep(0.05)
     sent.clear()
     before, window = time.process_time(), time.monotonic()
     while (passed := time.monotonic() - window) < WINDOW_SECONDS:
         time.sleep(min(_STILL_HERE_SECONDS, WINDOW_SECONDS))
-        follower.hear({"kind": "here", **choice})
+        follower.handle({"kind": "here", **choice})
     percent = 100 * (time.process_time() - before) / passed
     follower.close()
     what = (

@@ -76,7 +76,7 @@ class Notebook:
 
     def ask(self, press: Callable[[], Any], answer: str, but: str = "") -> str:
         """Press what asks the kernel, again if it was too slow; return its answer."""
-        said = self.form.locator(".nbkf-said")
+        said = self.form.locator(".nbkf-note")
         press()
 
         def is_answered() -> bool:
@@ -191,7 +191,7 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     server, notebook = opened
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     form = notebook.form
-    said = form.locator(".nbkf-said")
+    said = form.locator(".nbkf-note")
     launch = form.get_by_role("button", name="Launch")
     device = notebook.page.locator('[data-path="device"]')
     form.locator("details.nbkf-section", has=device).locator("> summary").click()
@@ -212,7 +212,7 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     expect(presets.locator("option", has_text="netapp_resnet50")).to_have_count(1)
     notebook.ask(lambda: presets.select_option("netapp_resnet50"), "NetApp")
     # What came of it stands below its control, and not at the form's other end.
-    below = form.locator(".nbkf-head + .nbkf-said")
+    below = form.locator(".nbkf-head + .nbkf-note")
     expect(below).to_contain_text("NetApp")
     assert notebook.entered()["optimizer"] == "lars"
 

@@ -485,7 +485,7 @@ def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch
     monkeypatch.setenv("NBKIT_GPU_SOURCE", replay("one-gpu"))
     form = nbkit.ExperimentForm()
     wait_for_form_threads()
-    names = ("sections", "presets", "entered", "checked", "gpus", "partitions", "said")
+    names = ("sections", "presets", "entered", "checked", "gpus", "partitions", "note")
     state = {name: getattr(form.panel, name) for name in names}
     form.close_all()
     visitor = show(FormPanel, f"window.state = {json.dumps(state)}")

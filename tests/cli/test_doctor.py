@@ -54,11 +54,11 @@ def module(tmp_path, monkeypatch):
 
     def make(program, name="some_checks"):
         (tmp_path / f"{name}.py").write_text(
-            "from nbkit.health import CheckResult, tell\n"
+            "from nbkit.health import CheckResult, stream\n"
             "def checks():\n"
             "    yield CheckResult('First', 'ok', 'here')\n"
             f"    {program}\n"
-            "tell(checks())\n"
+            "stream(checks())\n"
         )
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         monkeypatch.setenv("PYTHONPATH", path)
@@ -92,14 +92,14 @@ def test_doctor_check_that_hangs(examined, module, tmp_path):
 
     assert set(found) == {"First", "Checks"}
     assert found["Checks"].state == "failure"
-    assert "some_checks does not respond after 'First'" in found["Checks"].found
+    assert "some_checks does not respond after 'First'" in found["Checks"].detail
 
 
 def test_doctor_check_that_raises_or_prints(examined, module):
     found = examined(module("raise ValueError('no such thing')"))
 
     assert set(found) == {"First", "Checks"}
-    assert "exit code 1: ValueError: no such thing" in found["Checks"].found
+    assert "exit code 1: ValueError: no such thing" in found["Checks"].detail
     assert set(examined(module("print('Welcome!')"))) == {"First"}
 
 
@@ -123,9 +123,9 @@ def test_doctor_gpus(examined, drive_child, monkeypatch):
 
     found = examined("nbkit.telemetry.health")
 
-    assert found["GPUs"].found.startswith("2 x NVIDIA H100 80GB HBM3")
+    assert found["GPUs"].detail.startswith("2 x NVIDIA H100 80GB HBM3")
     assert found["GPU 2"].state == "failure"
-    assert found["Visible GPUs"].found.startswith("1 of 3 GPUs")
+    assert found["Visible GPUs"].detail.startswith("1 of 3 GPUs")
 
 
 def test_doctor_driver_hangs(examined, drive_child, tmp_path):
@@ -138,7 +138,7 @@ def test_doctor_driver_hangs(examined, drive_child, tmp_path):
     )
 
     assert found["Memory"].state == "ok"
-    assert "does not respond" in found["Checks"].found
+    assert "does not respond" in found["Checks"].detail
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_judge_gpus_failure(monkeypatch, driver, torch, found, remedy):
     [result] = judge_gpus(driver, torch)
 
     assert result.state == "failure"
-    assert found in result.found
+    assert found in result.detail
     assert remedy in result.remedy
 
 
@@ -197,7 +197,7 @@ def test_judge_gpus_ok(cuda, arches, found):
     [result] = judge_gpus(H100, TorchGpus("2.15", cuda, ("GPU-b", "GPU-a"), arches))
 
     assert result.state == "ok"
-    assert result.found.endswith(found)
+    assert result.detail.endswith(found)
     assert list(judge_gpus(DriverGpus(), TorchGpus("2.15"))) == []
 
 
@@ -261,7 +261,7 @@ def test_doctor_kernel(tmp_path, monkeypatch, python, state):
 
     assert kernel.state == state
     if state == "failure":
-        assert f"starts {python}, where nbkit was not found" in kernel.found
+        assert f"starts {python}, where nbkit was not found" in kernel.detail
         assert kernel.remedy == f"{sys.executable} -m ipykernel install --user"
 
 
@@ -276,11 +276,11 @@ def test_doctor_slurm(tmp_path, monkeypatch):
     _, version, partition = launch_health.checks()
 
     assert version.state == "warning"
-    assert partition.found.startswith("1 of 1 node idle, GPUs: 3 of 4 a100 free")
+    assert partition.detail.startswith("1 of 1 node idle, GPUs: 3 of 4 a100 free")
     slurm.tell("sinfo", status=1, words="slurm_load_partitions: no contact")
     *_, silent = launch_health.checks()
     assert silent.state == "warning"
-    assert "no contact" in silent.found
+    assert "no contact" in silent.detail
 
 
 def test_doctor_jupyter_failures(tmp_path, monkeypatch):
@@ -296,10 +296,10 @@ def test_doctor_jupyter_failures(tmp_path, monkeypatch):
 
     found = {one.what: one for one in server_health.checks()}
 
-    assert found["Server extension"].found == "disabled"
+    assert found["Server extension"].detail == "disabled"
     assert "enable nbkit.server" in found["Server extension"].remedy
     assert found["Lab extension"].state == "failure"
-    assert found["Lab extension"].found.startswith("9.9 in ")
+    assert found["Lab extension"].detail.startswith("9.9 in ")
 
 
 def test_doctor_runs_checks_in_parallel(module, monkeypatch, tmp_path):
@@ -316,7 +316,7 @@ def test_doctor_runs_checks_in_parallel(module, monkeypatch, tmp_path):
     wait_until(lambda: all(sign.exists() for sign in signs), "both have begun")
     found += told
 
-    hung = [one.found for heading, one in found if one.what == "Checks"]
+    hung = [one.detail for heading, one in found if one.what == "Checks"]
     assert [words.partition(" after ")[0] for words in hung] == (
         ["some_checks does not respond", "more_checks does not respond"]
     )
@@ -345,5 +345,5 @@ def test_doctor_without_user_name_or_home(monkeypatch):
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         told |= {one["what"]: one for one in lines}
 
-    assert told["Home folder"]["found"] == "this user has no home folder"
+    assert told["Home folder"]["detail"] == "this user has no home folder"
     assert told["JupyterLab"]["state"] == told["Notebooks"]["state"] == "ok"

@@ -67,9 +67,9 @@ def test_remedy_torch_compile(tmp_path, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv("CXX", raising=False)
     assert "python3" in judge_compiler(tmp_path).remedy
-    assert "no Python.h" in judge_compiler(tmp_path).found
+    assert "no Python.h" in judge_compiler(tmp_path).detail
     (tmp_path / "Python.h").write_text("#error no such thing\n")
-    assert "no such thing" in judge_compiler(tmp_path).found
+    assert "no such thing" in judge_compiler(tmp_path).detail
     (tmp_path / "Python.h").write_text("int answer(void);\n")
     assert judge_compiler(tmp_path).state == "ok"
 
@@ -89,7 +89,7 @@ def test_remedy_nvimagecodec(monkeypatch):
 
     found = by_name(worker_health.checks())
 
-    assert found["nvImageCodec"].found.startswith("nvImageCodec not installed")
+    assert found["nvImageCodec"].detail.startswith("nvImageCodec not installed")
     command = pip_install(*packages_of("dali13"))
     assert '"nvidia-dali-cuda130<3,>=' in command
     assert found["nvImageCodec"].remedy == found["DALI"].remedy == command
@@ -154,7 +154,7 @@ def test_remedy_other_system(monkeypatch):
 
     [finding] = telemetry_health.checks()
 
-    assert (finding.state, finding.found) == ("failure", "Darwin")
+    assert (finding.state, finding.detail) == ("failure", "Darwin")
     assert "only show and compare" in finding.remedy
 
 
@@ -166,8 +166,8 @@ def test_control_group_limits(drive, monkeypatch):
 
     found = by_name(telemetry_health.checks())
 
-    assert found["Memory"].found.startswith("1.0 GiB (control group) of ")
-    assert found["Processes"].found == "100 (control group)"
+    assert found["Memory"].detail.startswith("1.0 GiB (control group) of ")
+    assert found["Processes"].detail == "100 (control group)"
     assert found["Processes"].state == "warning"
 
 
@@ -179,7 +179,7 @@ def test_remedy_store_below_file(tmp_path, monkeypatch, below):
     [finding] = store_health.checks()
 
     assert (finding.what, finding.state) == ("Store", "failure")
-    assert finding.found == f"{tmp_path / 'file'} is not a folder"
+    assert finding.detail == f"{tmp_path / 'file'} is not a folder"
 
 
 def test_remedy_no_home(no_home):
@@ -201,7 +201,7 @@ def test_remedy_pool_on_network(tmp_path, monkeypatch):
     finding = by_name(launch_health.checks())["Device pool"]
 
     assert finding.state == "failure"
-    assert "shared file system (nfs4)" in finding.found
+    assert "shared file system (nfs4)" in finding.detail
 
 
 def test_remedy_widgets(tmp_path, monkeypatch):
@@ -230,8 +230,8 @@ def test_remedy_other_nbkit(tmp_path, monkeypatch, drive, no_setting):
     finding = by_name(telemetry_health.checks())["nbkit"]
 
     assert finding.state == "failure"
-    assert finding.found.startswith(f"{nbkit.__version__}; ")
-    assert "nbkit (0.0.10), an unrelated" in finding.found
+    assert finding.detail.startswith(f"{nbkit.__version__}; ")
+    assert "nbkit (0.0.10), an unrelated" in finding.detail
     # What both have written goes with it, so nbkit comes again, from its wheel.
     first, second = finding.remedy.split("; ")
     assert first == "pip uninstall -y nbkit"

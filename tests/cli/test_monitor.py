@@ -99,7 +99,7 @@ def test_gpu_table_mig_holder():
     gpu = {"holders": [holder], "mig_instances": instances, "unavailable": {}}
     sample = {"t": 0.0, "mig": [[1, 2, 3]], "holders": [[1024]]}
 
-    *_, held = gpu_table._held(gpu, sample, 0)
+    *_, held = gpu_table._memory_lines(gpu, sample, 0)
 
     assert "MIG 1" in held
     assert held.endswith("eve, pid 7: python [2J a b .py")

@@ -35,8 +35,8 @@ def ask_doctor(slot: Slot) -> Found:
     found = [one for one in told if one.what not in _UNUSED]
     failed = [one for one in found if one.state == "failure"]
     if failed:
-        raise ShortError("; ".join(f"{one.what}: {one.found}" for one in failed))
-    warned = [f"{one.what}: {one.found}" for one in found if one.state == "warning"]
+        raise ShortError("; ".join(f"{one.what}: {one.detail}" for one in failed))
+    warned = [f"{one.what}: {one.detail}" for one in found if one.state == "warning"]
     said = f"{len(found)} findings, {len(warned)} warnings"
     return Found("; ".join([said, *warned]), {"warnings": warned})
 

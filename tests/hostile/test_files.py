@@ -29,7 +29,7 @@ from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.studies.study import Study
 from nbkit.telemetry.machine_history import read_history
 from nbkit.telemetry.system import summarise_system
-from nbkit.widgets.table import _saved
+from nbkit.widgets.table import _static_rows
 
 ME = ProcessIdentity.of().to_dict()
 RECORD = {
@@ -178,7 +178,7 @@ def test_a_number_that_is_text_hides_no_other_run(whole, field):
     line = {"kind": "step", "step": 1, "loss": 1.0, "warmup": True, field: "boom"}
     bad.paths.metrics.write_text(json.dumps(line) + "\n")
 
-    page = _saved(nbkit.runs())["text/html"]
+    page = _static_rows(nbkit.runs())["text/html"]
     rows = {row["run_id"]: row for row in StoredRunTable(None).poll([]).rows}
 
     assert "boom" in page

@@ -13,7 +13,7 @@ from nbkit.questions.concurrent_jobs.copies import copies_of
 from nbkit.questions.input_pipeline.packs import files_folder
 from nbkit.readspeed import measure
 from nbkit.telemetry.storage import describe_storage
-from nbkit.worker.weights import _find
+from nbkit.worker.weights import _find_file
 
 UNKNOWN = "~nosuchuser/x"
 
@@ -23,7 +23,7 @@ CALLS = [
     ("data", lambda folder: find(UNKNOWN)),
     ("data", lambda folder: files_folder(UNKNOWN, 1)),
     ("copies", lambda folder: copies_of(str(folder), [UNKNOWN], 2)),
-    ("weights", lambda folder: _find(UNKNOWN, folder)),
+    ("weights", lambda folder: _find_file(UNKNOWN, folder)),
     ("folder", lambda folder: pack(folder, UNKNOWN, "tfrecord")),
     ("path", lambda folder: measure(UNKNOWN)),
     ("path", lambda folder: describe_storage(UNKNOWN)),

@@ -71,9 +71,9 @@ def test_a_package_that_is_newer_than_tested_is_a_fact(tmp_path, monkeypatch):
     (finding,) = packages()
 
     assert finding.state == "info"
-    assert finding.found.startswith("newer than tested: ")
-    assert f"psutil 999.1 ({version} tested)" in finding.found
-    assert "pytest" not in finding.found
+    assert finding.detail.startswith("newer than tested: ")
+    assert f"psutil 999.1 ({version} tested)" in finding.detail
+    assert "pytest" not in finding.detail
 
 
 def test_where_all_is_tested_nothing_is_said(tmp_path, monkeypatch):

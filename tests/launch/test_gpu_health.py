@@ -19,12 +19,12 @@ __all__ = ["drive", "no_setting"]
 
 PROGRAM = """
 import time
-from nbkit.health import tell
+from nbkit.health import stream
 from nbkit.launch.gpu_health import check_all_reduce
 
 deadline = time.monotonic() + {seconds}
 ranks = {{"device": "cpu", "gpus": 2, "oversubscribe": True}}
-tell([check_all_reduce(deadline, **ranks, **{fields})])
+stream([check_all_reduce(deadline, **ranks, **{fields})])
 """
 # Python runs it in each process before the program itself.
 FAULT = """
@@ -60,7 +60,7 @@ def test_check_all_reduce_failing_rank(all_reduce):
     result = all_reduce("os._exit(7)", WITH_P2P)
 
     assert result["state"] == "failure"
-    assert "fails on 2 GPUs: " in result["found"]
+    assert "fails on 2 GPUs: " in result["detail"]
     assert "works without peer-to-peer access: export NCCL_P2P" in result["remedy"]
 
 
@@ -84,10 +84,10 @@ def test_checks_skip_used_gpus(drive, tmp_path, monkeypatch):
     shared, first, second, none = checks(math.inf)
 
     assert shared.what == "Shared memory"
-    assert (first.what, first.found) == ("GPU 1", "not checked: in use by a-run")
+    assert (first.what, first.detail) == ("GPU 1", "not checked: in use by a-run")
     assert second.what == "GPU 2"
-    assert "process 1" in second.found
-    assert none.found == "1 of 3 GPUs free; an all-reduce requires 2"
+    assert "process 1" in second.detail
+    assert none.detail == "1 of 3 GPUs free; an all-reduce requires 2"
     lease.release()
     claim.close()
 
@@ -98,11 +98,11 @@ def test_checks_without_two_gpus(drive, monkeypatch):
 
     [one] = checks(math.inf)
 
-    assert one.found.endswith("an all-reduce requires 2 (CUDA_VISIBLE_DEVICES='1')")
+    assert one.detail.endswith("an all-reduce requires 2 (CUDA_VISIBLE_DEVICES='1')")
     drive()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     [none] = checks(math.inf)
-    assert (none.state, none.found) == (
+    assert (none.state, none.detail) == (
         "info",
         "0 GPUs visible (MIG instances excluded), an all-reduce requires 2",
     )

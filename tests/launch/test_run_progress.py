@@ -67,7 +67,7 @@ def test_shown_in_terminal(written, monkeypatch):
 def test_shown_in_log(written, monkeypatch, clock):
     log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
-    show, short = run_progress.shown(), run_progress.shown()
+    show, short = run_progress.progress_display(), run_progress.progress_display()
     assert show is not None
     assert short is not None
 
@@ -99,7 +99,7 @@ def test_shown_in_unread_log(written, monkeypatch, clock, log):
     monkeypatch.setattr("sys.stderr", log)
     with written.run.paths.metrics.open("ab") as file:
         file.write(b"\0\0\n")
-    show = run_progress.shown()
+    show = run_progress.progress_display()
     assert show is not None
     clock.now = 11.0
 

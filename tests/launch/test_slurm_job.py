@@ -13,8 +13,8 @@ from nbkit.launch.slurm.job import (
     JobDevices,
     JobRequests,
     SlurmJob,
-    _waits_again,
-    _why_again,
+    _requeue_if_due,
+    _requeue_reason,
 )
 from nbkit.launch.supervision import supervisor
 from nbkit.launch.supervision.journal import Journal
@@ -80,7 +80,7 @@ def test_why_again_at_time_limit(paths, forced, saved, words):
     if saved:
         save_checkpoint(paths)
 
-    why = _why_again(stopped("time limit", forced=forced), paths)
+    why = _requeue_reason(stopped("time limit", forced=forced), paths)
 
     assert why is None if words is None else why is not None and words in why
 
@@ -88,7 +88,7 @@ def test_why_again_at_time_limit(paths, forced, saved, words):
 def test_why_again_lost_node(paths):
     cause = {"kind": "node", "message": "node n2 is gone"}
 
-    why = _why_again((RunState.FAILED, cause), paths)
+    why = _requeue_reason((RunState.FAILED, cause), paths)
 
     assert why == "node n2 is gone; requeued, starts from the beginning"
 
@@ -125,7 +125,7 @@ def test_makes_way(slurm, word, makes_way):
     else:
         slurm.tell("squeue", f"{word}      ")
 
-    assert JOB.makes_way() is makes_way
+    assert JOB.is_preempted() is makes_way
 
 
 @pytest.mark.parametrize(
@@ -218,12 +218,12 @@ def journal(run):
 def test_waits_again_not_stopped(run, journal, slurm):
     write_json(run.paths.stop, {"by": "ann", "grace_seconds": 5})
 
-    assert not _waits_again(run, journal, JOB, 0, stopped("time limit"))
+    assert not _requeue_if_due(run, journal, JOB, 0, stopped("time limit"))
     assert slurm.calls("scontrol") == slurm.calls("squeue") == []
 
 
 def test_waits_again_not_too_often(run, journal, slurm):
-    assert not _waits_again(run, journal, JOB, 3, stopped("time limit"))
+    assert not _requeue_if_due(run, journal, JOB, 3, stopped("time limit"))
     assert slurm.calls("scontrol") == []
 
 

@@ -212,7 +212,7 @@ def test_one_that_is_kept_is_used_and_its_runs_are_found_again_after_a_minute(
         used = board.used
         found.append(own.keep("all-runs"))
         assert board.used > used
-        monkeypatch.setattr(tensorboards, "_FOUND_SECONDS", 0.0)
+        monkeypatch.setattr(tensorboards, "_SEARCH_SECONDS", 0.0)
         found.append(own.keep("all-runs"))
         await own.close()
 

@@ -76,22 +76,22 @@ def test_where_it_stopped_being_finite(case, separators, tmp_path):
     text = "".join(json.dumps(line, separators=separators) + "\n" for line in lines)
     file.write_text(text)
 
-    assert FiniteReading.of(lines).found(worker) == expected
-    assert FiniteFollower(file).found(worker) == expected
+    assert FiniteReading.of(lines).first_nonfinite(worker) == expected
+    assert FiniteFollower(file).first_nonfinite(worker) == expected
 
 
 def test_follower_growing_file(tmp_path):
     file = tmp_path / "metrics.jsonl"
     follower = FiniteFollower(file)
-    assert follower.found({}) is None
+    assert follower.first_nonfinite({}) is None
 
     with file.open("a") as out:
         for line in [step(1), step(2), step(3, None)]:
-            assert follower.found({}) is None
+            assert follower.first_nonfinite({}) is None
             out.write(json.dumps(line) + "\n")
             out.flush()
 
-    assert follower.found({}) == NonFinite("loss", 3)
+    assert follower.first_nonfinite({}) == NonFinite("loss", 3)
 
 
 def test_run_summary_and_repr(tmp_path):
@@ -117,6 +117,6 @@ def test_follower_ended_run(tmp_path):
     missing = FiniteFollower(tmp_path)  # a folder: reading it would raise
     worker = {"task": "train", "ranks": [{}], "nonfinite": None}
 
-    assert missing.found(worker) is None
+    assert missing.first_nonfinite(worker) is None
     worker["nonfinite"] = {"what": "loss", "step": 3, "after_step": None}
-    assert missing.found(worker) == NonFinite("loss", 3)
+    assert missing.first_nonfinite(worker) == NonFinite("loss", 3)

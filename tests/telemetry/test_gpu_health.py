@@ -67,7 +67,7 @@ def test_what_holds_a_gpu_back_is_named_with_its_command(
     finding = told(WELL, FakeGpu("GPU-1", **gpu))[what]
 
     assert finding.state == state
-    assert found in finding.found
+    assert found in finding.detail
     assert remedy in finding.remedy
 
 
@@ -76,7 +76,7 @@ def test_gpus_that_the_fabric_manager_has_connected_are_well(told):
 
     finding = told(*(FakeGpu(f"GPU-{n}", fabric=done) for n in range(3)))
 
-    assert finding["Fabric manager"].found == "GPU 0, 1 and 2 can use NVSwitch"
+    assert finding["Fabric manager"].detail == "GPU 0, 1 and 2 can use NVSwitch"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_setting_that_names_no_gpu_is_told(told, monkeypatch, setting, state, 
     finding = told(WELL, FakeGpu("GPU-1"))["Visible GPUs"]
 
     assert finding.state == state
-    assert found in finding.found
+    assert found in finding.detail
 
 
 LOG = """[ 12.1] NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', GPU has fallen off
@@ -113,11 +113,11 @@ def test_errors_in_the_kernels_log_are_told_by_gpu():
 
     fallen, fault, memory = gpu_health.judge_log(LOG, gpus)
 
-    assert fallen.found.startswith("79 of GPU 0, 2x")
+    assert fallen.detail.startswith("79 of GPU 0, 2x")
     assert (fallen.state, fallen.remedy[:6]) == ("warning", "reboot")
     assert fault.state == "info"
-    assert "a program" in fault.found
-    assert (memory.found[:11], memory.state) == ("64 of GPU 1", "warning")
+    assert "a program" in fault.detail
+    assert (memory.detail[:11], memory.state) == ("64 of GPU 1", "warning")
     [closed] = gpu_health.judge_log(None, gpus)
     assert closed.remedy == "sudo dmesg | grep Xid"
 
@@ -131,7 +131,7 @@ def test_gpus_that_only_their_pci_domain_tells_apart_have_their_own_errors():
 
     [lost] = gpu_health.judge_log(log, gpus)
 
-    assert lost.found == "79 of GPU 0, 1x in the kernel log: fell off the bus"
+    assert lost.detail == "79 of GPU 0, 1x in the kernel log: fell off the bus"
 
 
 def test_nccl_needs_shared_memory_beside_the_loading_processes(tmp_path, monkeypatch):

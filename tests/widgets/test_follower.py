@@ -86,7 +86,7 @@ def thread_of(written):
 
 def look(follower, pages, name):
     page = pages[name] = Page(name)
-    follower.hear(page.question("open"))
+    follower.handle(page.question("open"))
     return page
 
 
@@ -117,7 +117,7 @@ def test_the_thread_ends_with_the_run_and_with_the_last_display(followed):
     wait_until(lambda: page.state == "running", "the display")
     assert len(thread_of(written)) == 1
 
-    follower.hear(page.question("close"))
+    follower.handle(page.question("close"))
     wait_until(lambda: not thread_of(written), "the end of the thread")
     written.append(step(2))
 
@@ -132,7 +132,7 @@ def test_the_thread_ends_with_the_run_and_with_the_last_display(followed):
     # Somebody resumes it, and the display says now and then that it is there.
     written.submit(1)
     written.append(step(4, 1))
-    follower.hear(page.question("here"))
+    follower.handle(page.question("here"))
     wait_until(lambda: page.steps == [1, 2, 3, 4], "the next attempt")
     assert page.state == "running"
 
@@ -164,7 +164,7 @@ def test_each_display_reads_the_log_that_it_chose(followed):
     page, other = (look(follower, pages, name) for name in ("a", "b"))
     wait_until(lambda: page.log == other.log == ["zero"], "the log of rank 0")
 
-    follower.hear(other.question("log", rank=1, text="ERROR"))
+    follower.handle(other.question("log", rank=1, text="ERROR"))
     wait_until(lambda: other.log == ["one error"], "the log of rank 1")
     written.print("more\n", rank=0)
     written.print("ok\nanother error\n", rank=1)
@@ -241,5 +241,5 @@ def test_a_view_that_could_not_go_on_begins_anew_when_it_is_looked_at(
         wait_until(lambda: "ZeroDivisionError" in page.failure, "why it ends")
         wait_until(lambda: not thread_of(written), "the end of the thread")
 
-    follower.hear(page.question("here"))
+    follower.handle(page.question("here"))
     wait_until(lambda: page.steps == [1], "the display")

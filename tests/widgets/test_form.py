@@ -64,7 +64,7 @@ def form():
 def told(form, **message):
     """Send what a page would; return what the form then says."""
     form.panel._handle_custom_msg({"request": "1", **message}, [])
-    return form.panel.said
+    return form.panel.note
 
 
 def paths(model, prefix=""):

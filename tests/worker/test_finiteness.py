@@ -60,19 +60,19 @@ def test_finite_watch_keeps_the_first_loss_that_is_not_finite(case):
     for step, loss, scales in steps:
         watch.read(times(watch, step, loss, scales))
 
-    assert watch.found == NonFinite("loss", *expected)
+    assert watch.nonfinite == NonFinite("loss", *expected)
 
 
 def test_a_loss_scale_that_is_lowered_is_no_finding_until_it_has_come_down_to_1():
     watch = FiniteWatch(model())
     scale, step = 65536.0, 0
     while scale >= 1:
-        assert watch.found is None
+        assert watch.nonfinite is None
         step += 1
         watch.read(times(watch, step, 2.0, [scale, scale / 2]))
         scale /= 2
 
-    assert watch.found == NonFinite("gradients", 17)
+    assert watch.nonfinite == NonFinite("gradients", 17)
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -112,7 +112,7 @@ def test_the_loss_of_an_evaluation_counts():
     watch.note_evaluation(4, 1.0)
     watch.note_evaluation(8, math.nan)
 
-    assert str(watch.found) == "evaluation loss not finite at step 8"
+    assert str(watch.nonfinite) == "evaluation loss not finite at step 8"
 
 
 def test_weights_are_looked_at_now_and_then_and_the_finding_says_between_which_steps():
@@ -127,8 +127,8 @@ def test_weights_are_looked_at_now_and_then_and_the_finding_says_between_which_s
         watch.read([read])
 
     assert last == 2
-    assert watch.found == NonFinite("weights", 2 * PERIOD_STEPS, PERIOD_STEPS)
-    assert str(watch.found) == "weights not finite between step 26 and step 50"
+    assert watch.nonfinite == NonFinite("weights", 2 * PERIOD_STEPS, PERIOD_STEPS)
+    assert str(watch.nonfinite) == "weights not finite between step 26 and step 50"
 
 
 def test_a_look_of_the_step_before_makes_the_finding_exact():
@@ -138,7 +138,7 @@ def test_a_look_of_the_step_before_makes_the_finding_exact():
     bias(network, 0)[0] = math.nan
 
     assert not watch.look_now(8)
-    assert str(watch.found) == "weights not finite at step 8"
+    assert str(watch.nonfinite) == "weights not finite at step 8"
 
 
 def test_a_resumed_attempt_keeps_what_was_found_before_it():
@@ -147,7 +147,7 @@ def test_a_resumed_attempt_keeps_what_was_found_before_it():
     watch.resume(60, found.to_dict())
     watch.read(times(watch, 61, math.nan))
 
-    assert watch.found == found
+    assert watch.nonfinite == found
 
 
 def test_a_model_without_weights_is_finite():

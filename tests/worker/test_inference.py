@@ -237,7 +237,7 @@ def test_where_time_has_ended_the_passes_only_those_that_were_done_count(
 
 
 def test_what_was_opened_is_closed_when_something_fails(served, pictures, monkeypatch):
-    opened, closed = inference._opened, []
+    opened, closed = inference._load_data, []
 
     def watched(*arguments):
         batches = opened(*arguments)
@@ -248,7 +248,7 @@ def test_what_was_opened_is_closed_when_something_fails(served, pictures, monkey
         message = "nothing goes"
         raise ConfigError(message)
 
-    monkeypatch.setattr(inference, "_opened", watched)
+    monkeypatch.setattr(inference, "_load_data", watched)
     monkeypatch.setattr(inference, "_time", failing)
 
     with pytest.raises(ConfigError, match="nothing goes"):

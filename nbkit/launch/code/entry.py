@@ -205,10 +205,10 @@ def module_entry(
         )
         raise ConfigError(message)
     try:
-        found = importlib.util.find_spec(parts[0])
+        spec = importlib.util.find_spec(parts[0])
     except ValueError:  # its __spec__ is None
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         message = (
             f"module={module!r}: {sys.executable} has no package {parts[0]!r}. Install "
             "it, or add the folder that contains it to sys.path."
@@ -242,12 +242,12 @@ def function_entry(
     from nbkit.store.pickling import dumps, pickle_sha256
 
     name = _name(function)
-    _refuse_what_is_no_call(function, name, args, kwargs or {})
+    _check_call(function, name, args, kwargs or {})
     call = (function, tuple(args), dict(kwargs or {}))
     try:
         pickle = dumps(call)
     except Exception as error:
-        raise ConfigError(_why_not(name, call, error)) from error
+        raise ConfigError(_pickling_problem(name, call, error)) from error
     if names := pickle.names_in_main():
         message = (
             f"{name}() references {', '.join(names)} from `__main__`, which the ranks "
@@ -264,7 +264,7 @@ def function_entry(
             raise ConfigError(message)
     size = len(pickle.data)
     if size > LARGE_BYTES:
-        warnings.warn(_what_is_large(name, call, size), stacklevel=4)
+        warnings.warn(_size_warning(name, call, size), stacklevel=4)
     if changed := _changed_variables():
         more = f"; {len(changed) - 2} more" if len(changed) > 2 else ""
         message = (
@@ -289,7 +289,7 @@ def function_entry(
     }
     private = {
         "argv": _argv(),
-        "arguments": _in_words(args, kwargs or {}),
+        "arguments": _format_arguments(args, kwargs or {}),
         "environment": dict(environment or {}),
     }
     return RunEntry("function", name, description, private, pickle.data, sources)
@@ -310,7 +310,7 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _in_words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _format_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return arguments as a call has them, long ones cut."""
     named = redacted({str(name): value for name, value in kwargs.items()})
     words = [f"{name}={_BRIEF.repr(value)}" for name, value in named.items()]
@@ -327,7 +327,7 @@ def _argv() -> list[str]:
     return argv[:1] if is_kernels else argv
 
 
-def _refuse_what_is_no_call(
+def _check_call(
     function: Callable[..., Any],
     name: str,
     args: Sequence[Any],
@@ -368,7 +368,7 @@ def _python_options() -> list[str]:
 # What a call carries
 
 
-def _parts(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple]:
+def _call_parts(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple]:
     """Yield name and value of everything that a call carries."""
     function, args, kwargs = call
     for place, value in enumerate(args):
@@ -382,12 +382,12 @@ def _parts(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple]
         if not isinstance(callee, FunctionType) or id(callee) in seen:
             continue
         seen.add(id(callee))
-        for name, value in _carried(callee):
+        for name, value in _referenced_values(callee):
             waiting.append(value)
             yield name, value
 
 
-def _carried(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def _referenced_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield what a function refers to, and takes along unless a module has it."""
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
@@ -399,14 +399,16 @@ def _carried(function: FunctionType) -> Iterator[tuple[str, Any]]:
         codes = [function.__code__]
         while codes:
             code = codes.pop()
-            codes += [it for it in code.co_consts if isinstance(it, type(code))]
+            codes += [
+                value for value in code.co_consts if isinstance(value, type(code))
+            ]
             for name in code.co_names:
                 if name in function.__globals__:
                     yield name, function.__globals__[name]
 
 
-def _why_not(name: str, call: Any, error: Exception) -> str:
-    for part, value in _parts(call):
+def _pickling_problem(name: str, call: Any, error: Exception) -> str:
+    for part, value in _call_parts(call):
         problem = _size_or_problem(value)
         if isinstance(value, FunctionType) or isinstance(problem, int):
             continue  # of a function, the part that it carries is named
@@ -417,8 +419,8 @@ def _why_not(name: str, call: Any, error: Exception) -> str:
     return f"{name}() cannot be pickled ({error}). Define it in a module."
 
 
-def _what_is_large(name: str, call: Any, size: int) -> str:
-    sizes = {part: _size_or_problem(value) for part, value in _parts(call)}
+def _size_warning(name: str, call: Any, size: int) -> str:
+    sizes = {part: _size_or_problem(value) for part, value in _call_parts(call)}
     byte_sizes = {part: size for part, size in sizes.items() if isinstance(size, int)}
     text = f"the pickle of {name}() is {size / 1e6:.0f} MB (warning above 50 MB)"
     if byte_sizes:
@@ -452,7 +454,7 @@ def _changed_variables() -> list[str]:
             if type(value) in _SIMPLE:
                 with suppress(Exception):  # arrays in a tuple do not compare
                     is_other = bool(value != constant)
-            if is_other and not is_secret_name(name) and _is_set_once(name, tree):
+            if is_other and not is_secret_name(name) and _is_assigned_once(name, tree):
                 text = f"{module.__name__}.{name} is {value!r:.40} here, but "
                 changed.append(f"{text}{constant!r:.40} in {module.__file__}")
     return changed
@@ -473,7 +475,7 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
                         yield name, constant
 
 
-def _is_set_once(name: str, tree: ast.Module) -> bool:
+def _is_assigned_once(name: str, tree: ast.Module) -> bool:
     times = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Global) and name in node.names:

@@ -44,7 +44,7 @@ class ProvenanceThread(threading.Thread):
 
     def __init__(self, config: ExperimentConfig, paths: RunPaths, cwd: Path) -> None:
         super().__init__(daemon=True)
-        self._found: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._descriptions: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._parts: dict[str, Callable[[], Any]] = {
             "code": lambda: describe_code(cwd, paths),
             "environment": lambda: describe_environment(
@@ -63,7 +63,7 @@ class ProvenanceThread(threading.Thread):
         """Describe one part after the other; a part that fails stays unknown."""
         for name, describe in self._parts.items():
             try:
-                self._found.put((name, describe()))
+                self._descriptions.put((name, describe()))
             except Exception:  # noqa: BLE001 - the run continues with an unknown
                 traceback.print_exc()
 
@@ -75,8 +75,8 @@ class ProvenanceThread(threading.Thread):
     def take(self) -> dict[str, Any]:
         """Return the parts that were described since the last call."""
         descriptions: dict[str, Any] = {}
-        while not self._found.empty():
-            name, description = self._found.get()
+        while not self._descriptions.empty():
+            name, description = self._descriptions.get()
             descriptions[name] = description
         return descriptions
 

@@ -72,7 +72,7 @@ def permit_run(paths: RunPaths, *, trust: bool, loads: Sequence[Path] = ()) -> P
 def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -> None:
     """Refuse what others have written for a configuration to ask of Slurm."""
     for config in configs:
-        folder, asked = config.slurm.came_from, _asked_of_slurm(config)
+        folder, asked = config.slurm.came_from, _slurm_options(config)
         if config.engine != "slurm" or not asked or folder is None:
             continue
         paths = RunPaths(folder)
@@ -192,11 +192,11 @@ def _configuration(config: ExperimentConfig) -> Lines:
     names = ("task", "engine") if config.has_entry else _NAMED
     for name in names:
         yield name, getattr(config, name)
-    for name, value in _asked_of_slurm(config).items():
+    for name, value in _slurm_options(config).items():
         yield f"slurm.{name}", value
 
 
-def _asked_of_slurm(config: ExperimentConfig) -> dict[str, Any]:
+def _slurm_options(config: ExperimentConfig) -> dict[str, Any]:
     return config.slurm.model_dump(mode="json", exclude_defaults=True)
 
 

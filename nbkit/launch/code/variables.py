@@ -1,4 +1,4 @@
-"""Environment variables: those in the record, and those a run may set."""
+"""Environment variables in the record, and those that a run may set."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def find_change(script: Path, against: str) -> ScriptChange:
         top = Path(_git(script.parent, "rev-parse", "--show-toplevel"))
     except _GitError as error:
         message = (
-            f"git opens no repository for {script} ({error.said}). Create or correct "
+            f"git opens no repository for {script} ({error.output}). Create or correct "
             "it, or compare two scripts with nbkit.Study.create."
         )
         raise ConfigError(message) from None
@@ -122,7 +122,7 @@ def find_change(script: Path, against: str) -> ScriptChange:
             "--oneline lists."
         )
         raise ConfigError(message) from None
-    new, path = _commit_of_now(top), script.relative_to(top)
+    new, path = _commit_working_tree(top), script.relative_to(top)
     remedies = {
         base: f"does not exist at {against}. Use a commit that contains it.",
         new: "is not tracked by git. Add it with git add --force.",
@@ -145,7 +145,8 @@ def find_change(script: Path, against: str) -> ScriptChange:
 
 def _submodules(top: Path, commit: str) -> dict[str, str]:
     """Return the commit of each submodule by its path."""
-    entries = [it.split(None, 3) for it in _names(top, "ls-tree", "-r", "-z", commit)]
+    lines = _names(top, "ls-tree", "-r", "-z", commit)
+    entries = [line.split(None, 3) for line in lines]
     return {path: sha for mode, _, sha, path in entries if mode == "160000"}
 
 
@@ -163,7 +164,7 @@ def _new_folder(folder: Path) -> None:
 def _remove_abandoned(top: Path) -> None:
     """Remove worktrees of processes that were killed."""
     lines = _git(top, "worktree", "list", "--porcelain").splitlines()
-    for folder in (Path(it[9:]) for it in lines if it.startswith("worktree ")):
+    for folder in (Path(line[9:]) for line in lines if line.startswith("worktree ")):
         lock = trial_lock(hostname(), folder.name.rpartition("-")[2])
         # Without one, it is of another host or store.
         if folder.name.startswith(_PREFIX) and lock.is_file():
@@ -192,7 +193,7 @@ def _link(original: Path, copy: Path) -> None:
             _link(child, copy / child.name)
 
 
-def _commit_of_now(top: Path) -> str:
+def _commit_working_tree(top: Path) -> str:
     """Return a commit, of no branch: tracked files as they are, and new Python files.
 
     Other new files, such as what a training has written, are no change.
@@ -249,6 +250,6 @@ def _git_output(
 class _GitError(ConfigError):
     """A command of git that failed, and what it said."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], said: str) -> None:
-        super().__init__(f"git {' '.join(arguments)} failed in {folder}: {said}")
-        self.said = said
+    def __init__(self, folder: Path, arguments: Sequence[str], output: str) -> None:
+        super().__init__(f"git {' '.join(arguments)} failed in {folder}: {output}")
+        self.output = output

@@ -167,11 +167,11 @@ def _candidates(
     finally:
         source.close()
     instances = {
-        str(sample.uuid): [
-            Candidate(it.uuid, f"GPU {sample.index} MIG {n}", it.name, is_instance=True)
-            for n, it in enumerate(sample.mig_instances or ())
+        str(gpu.uuid): [
+            Candidate(mig.uuid, f"GPU {gpu.index} MIG {n}", mig.name, is_instance=True)
+            for n, mig in enumerate(gpu.mig_instances or ())
         ]
-        for sample in samples
+        for gpu in samples
     }
     parents = _parents(instances)
     _refuse_unknown(gpus, setting, parents)

@@ -117,11 +117,11 @@ def read_entries(pool: Path) -> list[ClaimEntry]:
             living.append(entry)
         elif entry is not None or not is_locked:
             ended.append((path, entry))
-    entries = living + _left_over(pool, living, ended)
+    entries = living + _leftover_claims(pool, living, ended)
     return sorted(entries, key=lambda entry: entry.place)
 
 
-def _left_over(
+def _leftover_claims(
     pool: Path, living: list[ClaimEntry], ended: list[tuple[Path, ClaimEntry | None]]
 ) -> list[ClaimEntry]:
     """Return what processes of ended claims hold still; remove the other claims."""

@@ -130,7 +130,7 @@ class QueueTicket:
     @classmethod
     def enter(cls, run_id: str, request: Mapping[str, Any]) -> Self:
         """Join the end of the queue."""
-        names = _names(request["candidates"])
+        names = _device_names(request["candidates"])
         fewest = 1 if request["oversubscribe"] else request["count"]
         if len(names) < fewest:
             message = (
@@ -177,13 +177,13 @@ class QueueTicket:
     def attempt(self, look: ForeignProcesses | None = None) -> Lease | Waiting | None:
         """Take the devices if it is this claim's turn and they are free."""
         if look is None or self._oversubscribe:
-            return self._try(self._labels, {})
+            return self._lease(self._labels, {})
         # What takes long is asked while no other process waits for it.
-        free = self._try(None, {})
+        free = self._lease(None, {})
         if not isinstance(free, list):
             return free
         busy = look(free)
-        return self._try([name for name in free if name not in busy], busy)
+        return self._lease([name for name in free if name not in busy], busy)
 
     def close(self) -> None:
         """Leave the queue; a second call does nothing. A lease is not touched."""
@@ -206,7 +206,7 @@ class QueueTicket:
         data = json.dumps(self._values).encode().ljust(size)
         os.pwrite(self.descriptor, data, 0)
 
-    def _try(self, approved: Collection[str] | None, busy: Mapping[str, str]) -> Any:
+    def _lease(self, approved: Collection[str] | None, busy: Mapping[str, str]) -> Any:
         """Take devices among those approved; with None, only say which could be."""
         with pool_errors(self._pool), allocating(self._pool) as alone:
             if not alone:
@@ -244,14 +244,14 @@ class QueueTicket:
                 elif len(chosen) < self._count and behind is not None:
                     return behind
                 elif len(chosen) < self._count:
-                    reason = self._reason(len(free), held, busy, entries)
+                    reason = self._wait_reason(len(free), held, busy, entries)
                     return Waiting(1, len(competitors) + 1, reason)
                 descriptors = files.share(chosen)
                 self._write(granted=chosen)
             shared = len(chosen) < self._count or not set(chosen).isdisjoint(held)
             return Lease(tuple(chosen), descriptors, shared)
 
-    def _reason(
+    def _wait_reason(
         self,
         n_free: int,
         held: Sequence[str],
@@ -264,7 +264,7 @@ class QueueTicket:
             holders.setdefault(who, []).append(self._labels[name])
         requested = f"{self._count} {_NOUNS[self.kind]}{'s' if self._count > 1 else ''}"
         uses = "; ".join(
-            f"{who} holds {_and(devices)}" for who, devices in holders.items()
+            f"{who} holds {_join_words(devices)}" for who, devices in holders.items()
         )
         return f"{requested} requested, {n_free} of {len(self._labels)} free: {uses}"
 
@@ -308,7 +308,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
                 unlock(file)
 
 
-def _names(candidates: Sequence[tuple[str, str]]) -> set[str]:
+def _device_names(candidates: Sequence[tuple[str, str]]) -> set[str]:
     try:
         return {check_name(name) for name, _ in candidates}
     except ValueError as error:
@@ -316,5 +316,5 @@ def _names(candidates: Sequence[tuple[str, str]]) -> set[str]:
         raise DeviceError(message) from error
 
 
-def _and(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -67,8 +67,8 @@ class ManualEngine:
                 f"every host. Run {pip_install(*packages_of('train'))}."
             )
             raise LaunchError(message)
-        _refuse_what_only_others_do(config)
-        takes_part = _is_here(config.manual.rendezvous_host)
+        _refuse_unsupported_fields(config)
+        takes_part = _is_this_host(config.manual.rendezvous_host)
         port = config.manual.rendezvous_port
         if takes_part and port is not None and not is_free(port):
             message = (
@@ -100,7 +100,7 @@ class ManualEngine:
         """Start the supervisor; print what to paste on every host."""
         config = ExperimentConfig.from_store(read_file(paths.config))
         given = config.manual.rendezvous_port
-        free = free_port() if _is_here(config.manual.rendezvous_host) else None
+        free = free_port() if _is_this_host(config.manual.rendezvous_host) else None
         line = manual_line(
             config,
             paths.root,
@@ -129,7 +129,7 @@ class ManualEngine:
             give_orders(paths, submission["attempt"], ["kill"])
 
 
-def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
+def _refuse_unsupported_fields(config: ExperimentConfig) -> None:
     if config.max_restarts:
         message = (
             f"max_restarts={config.max_restarts}: engine='manual' cannot restart "
@@ -147,7 +147,7 @@ def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
         raise ConfigError(message)
 
 
-def _is_here(host: str) -> bool:
+def _is_this_host(host: str) -> bool:
     """Return whether a rendezvous host is this one, as far as its name tells."""
     own = (hostname(), socket.getfqdn())
     return not host or host in own or _is_loopback(host)

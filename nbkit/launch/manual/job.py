@@ -1,4 +1,4 @@
-"""`python -m nbkit.launch.manual.job RUN_DIR`: supervises a run started manually.
+"""`python -m nbkit.launch.manual.job RUN_DIR`: supervisor of a run started manually.
 
 It does what the supervisor of one machine does, on the host that launched; but users
 start the ranks, on any hosts. So it waits for them instead of for devices, and knows
@@ -114,7 +114,7 @@ def _wait_for_torchrun(
         if is_gone(root):
             message = f"{root} was removed."
             raise StoreError(message)
-        _tell(journal, num_hosts, nodes.ready, since)
+        _note(journal, num_hosts, nodes.ready, since)
         journal.write_heartbeat()
         if journal.error is not None:
             raise journal.error
@@ -124,7 +124,7 @@ def _wait_for_torchrun(
     return None
 
 
-def _tell(journal: Journal, num_hosts: int, ready: list[str], since: str) -> None:
+def _note(journal: Journal, num_hosts: int, ready: list[str], since: str) -> None:
     """Write for which hosts the run waits, where that is new."""
     reason = f"waiting for torchrun on {num_hosts} host{'s' if num_hosts > 1 else ''}"
     if ready:

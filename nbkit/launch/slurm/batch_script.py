@@ -131,14 +131,14 @@ def _options(
     config: ExperimentConfig, paths: RunPaths, gpus_per_node: int
 ) -> Iterator[str]:
     """Give the options of sbatch, quoted as it reads them in a script."""
-    for name, value in _given(config, paths, gpus_per_node).items():
+    for name, value in _sbatch_options(config, paths, gpus_per_node).items():
         if value is True:
             yield f"--{name}"
         elif value is not False and value is not None:
             yield f"--{name}={_quoted(str(value))}"
 
 
-def _given(
+def _sbatch_options(
     config: ExperimentConfig, paths: RunPaths, gpus_per_node: int
 ) -> dict[str, AdditionalValue | None]:
     """Return the options of sbatch; those that are False or None are not given."""

@@ -1,4 +1,4 @@
-"""The engine of a cluster: a Slurm job whose first node supervises the run."""
+"""The engine of a cluster: a Slurm job with the supervisor on its first node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SlurmEngine:
                 "node of the cluster, or use engine='local' or 'manual'."
             )
             raise LaunchError(message)
-        _refuse_what_slurm_decides(config)
+        _refuse_fields_of_slurm(config)
         versions = software()
         slurm = config.slurm
         own_environment = not (slurm.setup or slurm.container)
@@ -109,7 +109,7 @@ class SlurmEngine:
         except SlurmSilentError as error:
             if _has_begun(paths):
                 return  # its supervisor looks for the request by itself
-            raise _not_ended(paths, error) from None
+            raise _cancel_error(paths, error) from None
         # What has ended needs no waking up; what runs sees the request a little later.
         with contextlib.suppress(SlurmSilentError):
             wake = ("--batch", "--signal=USR2")
@@ -121,7 +121,7 @@ class SlurmEngine:
             if job := _job(paths):
                 ask_slurm("scancel", *job, limit_seconds=_ANSWER_SECONDS)
         except SlurmSilentError as error:
-            raise _not_ended(paths, error) from None
+            raise _cancel_error(paths, error) from None
 
 
 def end_job(paths: RunPaths, job: dict[str, Any]) -> str:
@@ -130,7 +130,7 @@ def end_job(paths: RunPaths, job: dict[str, Any]) -> str:
     try:
         ask_slurm("scancel", *named, limit_seconds=_ANSWER_SECONDS)
     except SlurmSilentError as error:
-        return str(_not_ended(paths, error))
+        return str(_cancel_error(paths, error))
     return ""
 
 
@@ -167,7 +167,7 @@ def _has_begun(paths: RunPaths) -> bool:
     return begun and record.get("state") != RunState.QUEUED
 
 
-def _not_ended(paths: RunPaths, error: SlurmSilentError) -> LaunchError:
+def _cancel_error(paths: RunPaths, error: SlurmSilentError) -> LaunchError:
     return LaunchError(
         f"Slurm did not cancel the job of run {paths.run_id} ({error}). Check Slurm "
         "with `scontrol ping`, and try again on a login node of the cluster."
@@ -221,7 +221,7 @@ def _device_type(config: ExperimentConfig) -> str:
     asked = config.slurm.slurm_partition or os.environ.get("SBATCH_PARTITION", "")
     where = shutil.which("sinfo"), os.environ.get("SLURM_CONF")
     options = (
-        *_clusters(_cluster_asked(config)),
+        *_clusters(_requested_cluster(config)),
         *([f"--partition={asked}"] if asked else []),
     )
     # Partition, and what its nodes have; the default one has a star after its name.
@@ -232,7 +232,7 @@ def _device_type(config: ExperimentConfig) -> str:
     return "cuda" if has_gpus else "cpu"
 
 
-def _cluster_asked(config: ExperimentConfig) -> str:
+def _requested_cluster(config: ExperimentConfig) -> str:
     """Return to which of several clusters sbatch would go; empty for this one."""
     further = config.slurm.slurm_additional_parameters.get("clusters")
     own = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS")
@@ -255,7 +255,7 @@ def _gres(
         raise LaunchError(message) from None
 
 
-def _refuse_what_slurm_decides(config: ExperimentConfig) -> None:
+def _refuse_fields_of_slurm(config: ExperimentConfig) -> None:
     for field in _OWN_FIELDS:
         if getattr(config, field) is not None:
             message = (

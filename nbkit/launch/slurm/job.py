@@ -1,4 +1,4 @@
-"""`python -m nbkit.launch.slurm.job RUN_DIR`: supervises a run from within its job.
+"""`python -m nbkit.launch.slurm.job RUN_DIR`: supervisor of a run, within its job.
 
 Slurm starts it on the first node of the job, and again after a requeue. It does what
 the supervisor of one machine does, with a torchrun on every node (see
@@ -68,14 +68,14 @@ class SlurmJob:
         restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         return cls(os.environ["SLURM_JOB_ID"], restarts, tuple(listed.split()))
 
-    def makes_way(self) -> bool:
+    def is_preempted(self) -> bool:
         """Return whether Slurm gives the job some time to end for another one.
 
         By itself it takes a job that ends in that time for one that is done. False if
         Slurm does not answer.
         """
         try:
-            return self._tells("PreemptTime")[:1].isdigit()
+            return self._squeue_field("PreemptTime")[:1].isdigit()
         except SlurmSilentError:
             return False
 
@@ -90,11 +90,11 @@ class SlurmJob:
             return False
         try:
             # scontrol also ends well where it has done nothing.
-            return int(self._tells("RestartCnt")) > self.restarts
+            return int(self._squeue_field("RestartCnt")) > self.restarts
         except (SlurmSilentError, ValueError):
             return True
 
-    def _tells(self, field: str) -> str:
+    def _squeue_field(self, field: str) -> str:
         which = ("--noheader", "--states=all", f"--jobs={self.id}")
         column = f"--Format={field}"
         return ask_slurm("squeue", *which, column, limit_seconds=_SOON_SECONDS).strip()
@@ -142,7 +142,7 @@ class JobRequests(StopRequests):
             return requests
         if self._most_seconds is None:
             seconds = max(1.0, self._kill_wait_seconds - _LAST_WORD_SECONDS)
-            self._most_seconds = math.inf if self._job.makes_way() else seconds
+            self._most_seconds = math.inf if self._job.is_preempted() else seconds
         most = self._most_seconds
         return [
             {**request, "grace_seconds": min(request["grace_seconds"], most)}
@@ -240,7 +240,7 @@ def supervise_job(root: Path) -> None:
         sign = journal.write_heartbeat
         devices = JobDevices(job, submission, requests, timeouts, sign)
         ended = run_attempts(root, journal, submission, devices, requests)
-        if not _waits_again(StoredRun(root), journal, job, timeouts, ended):
+        if not _requeue_if_due(StoredRun(root), journal, job, timeouts, ended):
             cause = ended[1] or {}
             is_hurried = cause.get("by") in (BY_SLURM, BY_TIME_LIMIT)
             write_final_record(root, journal, devices, ended, is_hurried=is_hurried)
@@ -248,7 +248,7 @@ def supervise_job(root: Path) -> None:
     supervise(paths, is_mine, work, attempt=earlier.get("attempt", -1) + 1)
 
 
-def _waits_again(
+def _requeue_if_due(
     run: StoredRun,
     journal: Journal,
     job: SlurmJob,
@@ -264,9 +264,9 @@ def _waits_again(
     state, cause = ended
     by = cause["by"] if cause and state is RunState.STOPPED else None
     # A cluster may announce a preemption by the signal that a time limit has.
-    if by in (BY_SLURM, BY_TIME_LIMIT) and job.makes_way():
-        why = f"preempted by another job; {_waits_to(run.paths)}"
-    elif restarts_left > 0 and (why := _why_again(ended, run.paths)):
+    if by in (BY_SLURM, BY_TIME_LIMIT) and job.is_preempted():
+        why = f"preempted by another job; {_requeue_text(run.paths)}"
+    elif restarts_left > 0 and (why := _requeue_reason(ended, run.paths)):
         journal.record["launch"]["job"]["timeouts"] += 1
         why += f" (requeues left: {restarts_left - 1})"
     else:
@@ -274,7 +274,7 @@ def _waits_again(
     return _requeue(journal, job, why)
 
 
-def _why_again(
+def _requeue_reason(
     ended: tuple[RunState, dict[str, Any] | None], paths: RunPaths
 ) -> str | None:
     """Return why the job should be put into the queue again; None if it should not."""
@@ -282,13 +282,13 @@ def _why_again(
     if state is RunState.STOPPED and cause and cause["by"] == BY_TIME_LIMIT:
         if cause["forced"] and not paths.has_checkpoint:
             return None  # the next time would end as this one
-        return f"time limit reached; {_waits_to(paths)}"
+        return f"time limit reached; {_requeue_text(paths)}"
     if state is RunState.FAILED and cause and cause["kind"] == "node":
-        return f"{cause['message']}; {_waits_to(paths)}"
+        return f"{cause['message']}; {_requeue_text(paths)}"
     return None
 
 
-def _waits_to(paths: RunPaths) -> str:
+def _requeue_text(paths: RunPaths) -> str:
     if paths.has_checkpoint:
         return "requeued, continues from its checkpoint"
     return "requeued, starts from the beginning"

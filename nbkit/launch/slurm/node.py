@@ -1,4 +1,4 @@
-"""`python -m nbkit.launch.slurm.node RUN_DIR ATTEMPT PORT`: becomes a node's torchrun.
+"""`python -m nbkit.launch.slurm.node RUN_DIR ATTEMPT PORT`: torchrun of one node.
 
 srun starts it on every node of a job. It refuses a node that cannot take part, in
 words that the supervisor finds in what srun prints; then torchrun starts the ranks,

@@ -62,7 +62,7 @@ def partitions() -> list[Partition]:
             ),
         )
         _add_node(partition, state, _gpus(gres), _gpus(used))
-    return sorted(by_name.values(), key=lambda it: (not it.is_default, it.name))
+    return sorted(by_name.values(), key=lambda p: (not p.is_default, p.name))
 
 
 def _add_node(

@@ -76,18 +76,18 @@ class SlurmRanks(ManualRanks):
             if all(rank.pid for rank in self.ranks):
                 return
             is_late = time.monotonic() > deadline
-            if why := self._why_not(has_ended=has_ended and is_new, is_late=is_late):
+            if why := self._problem(has_ended=has_ended and is_new, is_late=is_late):
                 raise LaunchError(why)
             time.sleep(_TICK_SECONDS)
 
-    def _why_not(self, *, has_ended: bool, is_late: bool) -> str | None:
+    def _problem(self, *, has_ended: bool, is_late: bool) -> str | None:
         """Return why ranks will not start; None as long as they may."""
         if self._requests.look():
             return "stopped before all nodes were ready. Launch the run again."
         if self._failure():
             time.sleep(_WORDS_SECONDS)
         refusal = re.search(
-            r"^ *(\d+): nbkit refuses: (.+)", self._printed(), re.MULTILINE
+            r"^ *(\d+): nbkit refuses: (.+)", self._output(), re.MULTILINE
         )
         if refusal:
             return f"node {self._names[int(refusal[1])]}: {refusal[2]}"
@@ -139,13 +139,13 @@ class SlurmRanks(ManualRanks):
 
     def _failure(self) -> tuple[str, str] | None:
         """Return which node's torchrun has failed, and what it said last."""
-        text = self._printed()
+        text = self._output()
         end = re.search(r"^srun: error: .*\btasks? (\d+).*", text, re.MULTILINE)
         if end is None:
             return None
         words = re.findall(rf"^ *{end[1]}: (.+)", text, re.MULTILINE)
         return self._names[int(end[1])], words[-1] if words else end[0]
 
-    def _printed(self) -> str:
+    def _output(self) -> str:
         """Return what srun and the nodes have printed."""
         return read_end(self._log, _LOG_BYTES)[0].decode(errors="replace")

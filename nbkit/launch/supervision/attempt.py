@@ -249,7 +249,7 @@ class Attempt:
 
     def _note_progress(self) -> None:
         starting = self._journal.state is RunState.STARTING
-        if starting and self._have_met():
+        if starting and self._ranks_have_met():
             self._journal.set_state(RunState.RUNNING)
         if is_gone(self._paths.root):
             gone = StoreError(f"{self._paths.root} was removed.")
@@ -265,9 +265,9 @@ class Attempt:
         for request in self._requests.look():
             if request not in self._obeyed:
                 self._obeyed.append(request)
-                self._obey(request)
+                self._stop_ranks(request)
 
-    def _obey(self, request: dict[str, Any]) -> None:
+    def _stop_ranks(self, request: dict[str, Any]) -> None:
         self._end_within(request["grace_seconds"])
         if self.stop is None:
             self.stop = request
@@ -294,7 +294,7 @@ class Attempt:
     def _logs(self) -> list[Path]:
         return [self._paths.rank(self.number, rank.rank).stderr for rank in self.ranks]
 
-    def _have_met(self) -> bool:
+    def _ranks_have_met(self) -> bool:
         """Return whether the ranks have met, as far as a file server answers."""
         try:
             return (read_json(self._paths.worker) or {}).get("attempt") == self.number

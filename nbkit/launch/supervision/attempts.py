@@ -1,4 +1,4 @@
-"""Attempts of a run: start the ranks, restart them, write the final record."""
+"""Attempts of a run, from the first start of its ranks to the final record."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _current_threads(stacks: str) -> list[str]:
     """Return the stacks of the threads that faulthandler calls the current ones."""
     _, *threads = stacks.split(_CURRENT_THREAD)
     own = [match[0] for thread in threads if (match := _FRAMES.match(thread))]
-    return [(_CURRENT_THREAD + one).rstrip()[:_STACK_CHARACTERS] for one in own]
+    return [(_CURRENT_THREAD + frames).rstrip()[:_STACK_CHARACTERS] for frames in own]
 
 
 def early_exit_cause(

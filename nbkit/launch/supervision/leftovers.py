@@ -1,4 +1,4 @@
-"""Find and end processes that a run left running.
+"""Processes that a run left running, and their termination.
 
 Killing a process group or a tree of children does not reach all of them: ranks lead
 their own sessions, and the orphans of a killed process have a new parent. Every
@@ -189,7 +189,8 @@ def end_leftovers(
     while remaining := find():
         if time.monotonic() > deadline:
             break
-        commands |= {it: _command(it.pid) for it in remaining - commands.keys()}
+        new = remaining - commands.keys()
+        commands |= {process: _command(process.pid) for process in new}
         end_processes([*remaining], deadline - time.monotonic())
         collect_orphans()
     collect_orphans()

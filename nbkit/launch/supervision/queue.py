@@ -101,14 +101,14 @@ def _wait(
             raise StoreError(message)
         if answer is not None:
             position = answer.position
-            _tell(journal, answer, claim.since)
+            _note(journal, answer, claim.since)
         if journal.error is not None:
             raise journal.error
         # The next claim looks often; a long queue must not keep a processor busy.
         time.sleep(min(_POLL_SECONDS * position, _LONGEST_POLL_SECONDS))
 
 
-def _tell(journal: Journal, answer: Waiting, since: str) -> None:
+def _note(journal: Journal, answer: Waiting, since: str) -> None:
     """Write the place in the queue; as an event only where the position is new."""
     before = journal.record["queue"]
     queue = {

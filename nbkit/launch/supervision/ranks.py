@@ -86,7 +86,7 @@ class RankProcess:
             "pid": self.identity.pid,
             "start_ticks": self.identity.start_ticks,
             "node": self.node,
-            **_how_ended(self.returncode),
+            **_exit_status(self.returncode),
         }
 
 
@@ -112,14 +112,14 @@ class RemoteRank:
             "pid": self.pid,
             "start_ticks": self.start_ticks,
             "node": self.node,
-            **_how_ended(self.returncode),
+            **_exit_status(self.returncode),
         }
 
 
 WatchedRank = RankProcess | RemoteRank
 
 
-def _how_ended(code: int | None) -> dict[str, Any]:
+def _exit_status(code: int | None) -> dict[str, Any]:
     return {
         "exit_code": code if code is not None and code >= 0 else None,
         "signal": signal_name(-code) if code and code < 0 else None,

@@ -3,8 +3,8 @@
 /** English, where nbkit's part of Lab is not there to translate. */
 const ENGLISH = {
   __: (text, ...values) => text.replace(/%(\d)/g, (_, place) => values[place - 1]),
-  _n: (one, many, count, ...values) =>
-    ENGLISH.__(count === 1 ? one : many, count, ...values)
+  _n: (singular, plural, count, ...values) =>
+    ENGLISH.__(count === 1 ? singular : plural, count, ...values)
 };
 const trans = language();
 

@@ -246,7 +246,7 @@ class View {
   // Messages
 
   _send(kind, values = {}) {
-    this._saidAt = Date.now();
+    this._sentAt = Date.now();
     // After a gap in the connection, the last of these is sent again as `open`.
     const choice = ['open', 'log', 'here'].includes(kind)
       ? { ...this._log.choice, curves: this.moreCurves }
@@ -378,7 +378,7 @@ class View {
     this._look();
     const { head } = this._feed.values ?? {};
     const goesOn = head && !head.is_final && !this._hasFailed;
-    const isDue = goesOn && Date.now() - this._saidAt >= STILL_HERE_MILLISECONDS;
+    const isDue = goesOn && Date.now() - this._sentAt >= STILL_HERE_MILLISECONDS;
     if (this._isSeen && isDue) {
       this._sayHere();
     }
@@ -420,14 +420,14 @@ class View {
     this._compared?.show(this._feed.values);
     const names = this._names();
     this._choices.offer(names, this._feed.values.num_omitted);
-    for (const it of [this, ...(this._compared?.runs.values() ?? [])]) {
-      const { curves = [], series } = (it === this ? this._feed : it).values ?? {};
-      it.moreCurves = moreCurves(curves, name => this._choices.isShown(name));
-      const lacks = it.moreCurves.filter(name => !series[name]);
+    for (const run of [this, ...(this._compared?.runs.values() ?? [])]) {
+      const { curves = [], series } = (run === this ? this._feed : run).values ?? {};
+      run.moreCurves = moreCurves(curves, name => this._choices.isShown(name));
+      const lacks = run.moreCurves.filter(name => !series[name]);
       const key = lacks.join('\n');
-      if (lacks.length && it.asked !== key) {
-        it.asked = key;
-        it.open();
+      if (lacks.length && run.asked !== key) {
+        run.asked = key;
+        run.open();
       }
     }
     this._drawSoon(names);
@@ -496,9 +496,8 @@ class View {
       other => order.indexOf(other.name) > order.indexOf(name)
     );
     this._grid.insertBefore(chart.node, after?.node ?? null);
-    this._charts = new Map(
-      order.flatMap(it => (this._charts.has(it) ? [[it, this._charts.get(it)]] : []))
-    );
+    const drawn = order.filter(other => this._charts.has(other));
+    this._charts = new Map(drawn.map(other => [other, this._charts.get(other)]));
     return chart;
   }
 
@@ -621,10 +620,10 @@ export default {
   /** Show the run: fed by Lab's server if that knows it, and else by the kernel. */
   render({ model, el }) {
     let view = null;
-    const show = it => {
+    const show = model => {
       view?.dispose();
       view?.node.remove();
-      view = new View(it);
+      view = new View(model);
       el.append(view.node);
     };
     const served = model.follow ? null : servedModel(model.get('run_id'), () => show(model));

@@ -45,10 +45,10 @@ function smoothed(values, weight) {
 function ticksBetween(low, high, count, isTime = false, least = 0) {
   const rough = Math.max(least, (high - low) / Math.max(1, count));
   const power = 10 ** Math.floor(Math.log10(rough));
-  let step = [1, 2, 5, 10].map(it => it * power).find(it => it >= rough * 0.999);
+  let step = power * [1, 2, 5, 10].find(factor => factor * power >= rough * 0.999);
   if (isTime && rough > 1) {
     const days = 86400 * Math.ceil(rough / 86400);
-    step = TIME_STEPS.find(it => it >= rough) ?? days;
+    step = TIME_STEPS.find(size => size >= rough) ?? days;
   }
   const ticks = [];
   const first = Math.ceil(low / step - 1e-9);
@@ -82,7 +82,7 @@ function logTicks(low, high, count) {
 
 /** The ends of values, at most 1.5 interquartile ranges beyond the quartiles. */
 function withoutOutliers(values) {
-  values.sort((one, other) => one - other);
+  values.sort((a, b) => a - b);
   const at = part => values[Math.round(part * (values.length - 1))];
   const reach = 1.5 * (at(0.75) - at(0.25));
   return [Math.max(at(0), at(0.25) - reach), Math.min(at(1), at(0.75) + reach)];
@@ -617,14 +617,14 @@ class Chart {
   /** Show the values nearest to a place; return them in words. */
   _point(at) {
     const x = this._xAt(at);
-    const found = this._curves.flatMap((curve, place) => {
+    const nearby = this._curves.flatMap((curve, place) => {
       const n = nearest(curve, x);
       return n === null ? [] : [{ ...curve, place, n }];
     });
-    if (!found.length) {
+    if (!nearby.length) {
       return '';
     }
-    const at0 = found[0].xs[found[0].n];
+    const at0 = nearby[0].xs[nearby[0].n];
     const isTime = this._isOverTime || this._isByTime;
     const where = isTime ? duration(at0) : `${this._unit} ${numberText(at0, 1)}`;
     const words = ({ n, points, ys }) => {
@@ -636,17 +636,17 @@ class Chart {
     this._mark.setAttribute('x2', this._x(at0));
     this._mark.setAttribute('visibility', 'visible');
     if (this._curves.length === 1) {
-      return (this._value.textContent = `${where}: ${words(found[0])}`);
+      return (this._value.textContent = `${where}: ${words(nearby[0])}`);
     }
     this._tip.replaceChildren(
       make('div', {}, where),
-      ...found.map(it =>
-        make('div', { class: `nbkv-run-${it.place}` }, swatch(), `${words(it)}  ${it.label}`)
+      ...nearby.map(run =>
+        make('div', { class: `nbkv-run-${run.place}` }, swatch(), `${words(run)}  ${run.label}`)
       )
     );
     this._tip.hidden = false;
     this._tip.dataset.side = at > this._plotWidth / 2 ? 'left' : 'right';
-    return [where, ...found.map(it => `${it.label} ${words(it)}`)].join('; ');
+    return [where, ...nearby.map(curve => `${curve.label} ${words(curve)}`)].join('; ');
   }
 
   _unpoint() {
@@ -748,16 +748,16 @@ function swatch() {
 
 /** Which known point of a curve is nearest to an x; null without one. */
 function nearest({ xs, ys }, x) {
-  let found = null;
-  xs.forEach((it, n) => {
+  let best = null;
+  xs.forEach((value, n) => {
     if (ys[n] === null) {
       return;
     }
-    if (found === null || Math.abs(it - x) < Math.abs(xs[found] - x)) {
-      found = n;
+    if (best === null || Math.abs(value - x) < Math.abs(xs[best] - x)) {
+      best = n;
     }
   });
-  return found;
+  return best;
 }
 
 /** Parts of a list of places without a gap in the values. */
@@ -778,11 +778,11 @@ function stretches(places, values, isGap) {
 
 // Not Math.min(...values): a call has a limit of arguments.
 function least(values) {
-  return values.reduce((one, other) => Math.min(one, other), Infinity);
+  return values.reduce((low, value) => Math.min(low, value), Infinity);
 }
 
 function most(values) {
-  return values.reduce((one, other) => Math.max(one, other), -Infinity);
+  return values.reduce((high, value) => Math.max(high, value), -Infinity);
 }
 
 function corner(x, y) {

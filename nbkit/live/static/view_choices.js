@@ -113,7 +113,7 @@ class ChoicesPanel {
   }
 
   isShown(name) {
-    const ofRanks = this._names.filter(it => !OF_DEVICES.test(it));
+    const ofRanks = this._names.filter(other => !OF_DEVICES.test(other));
     const isFirst = ofRanks.indexOf(name) < FIRST_CURVES;
     return this.choices.curves[name] ?? isFirst;
   }
@@ -255,15 +255,15 @@ class Comparison {
     if (isAlone) {
       return;
     }
-    const names = all.map(([id, it]) => (it ? it.head.name : this._nameOf(id)) ?? id);
+    const names = all.map(([id, run]) => (run ? run.head.name : this._nameOf(id)) ?? id);
     const labels = all.map(([id], place) =>
       names.filter(name => name === names[place]).length > 1
         ? `${names[place]} (${id})`
         : names[place]
     );
     this.labels = new Map(all.map(([id], place) => [id, labels[place]]));
-    const states = all.map(([, it]) =>
-      it ? STATES[it.head.state] : trans.__('loading…')
+    const states = all.map(([, run]) =>
+      run ? STATES[run.head.state] : trans.__('loading…')
     );
     const key = JSON.stringify([labels, states]);
     if (key === this._key) {
@@ -281,7 +281,7 @@ class Comparison {
         )
       )
     );
-    const known = all.flatMap(([id, it]) => (it ? [[this.labels.get(id), it]] : []));
+    const known = all.flatMap(([id, run]) => (run ? [[this.labels.get(id), run]] : []));
     this._table.replaceChildren(...(known.length > 1 ? [differenceTable(known)] : []));
   }
 

@@ -23,14 +23,14 @@ class Form {
       .get('sections')
       .map(section => new Section(section, () => this._typed()));
     this._fields = new Map(
-      this._sections.flatMap(it => it.fields).map(field => [field.control.path, field])
+      this._sections.flatMap(({ fields }) => fields).map(field => [field.control.path, field])
     );
     this._trouble = make('div', { class: 'nbkf-trouble', role: 'alert' });
     // The result of a button is shown beside it.
-    this._said = new Map(
+    this._notes = new Map(
       ['preset', 'refresh', 'partitions', 'launch'].map(of => [
         of,
-        make('span', { class: 'nbkf-said', role: 'status' })
+        make('span', { class: 'nbkf-note', role: 'status' })
       ])
     );
     this._launch = make(
@@ -38,8 +38,8 @@ class Form {
       { type: 'button', class: 'nbkf-launch', onclick: () => this._onLaunch() },
       trans.__('Launch')
     );
-    this._gpus = new Gpus(this, this._said.get('refresh'));
-    this._partitions = new Partitions(this, this._said.get('partitions'));
+    this._gpus = new Gpus(this, this._notes.get('refresh'));
+    this._partitions = new Partitions(this, this._notes.get('partitions'));
     this._meaning = new Meaning();
     this._free = make('span', { class: 'nbkf-quiet nbkf-free' });
     this.node = make('div', {
@@ -52,8 +52,8 @@ class Form {
     for (const use of USES) {
       this.node.addEventListener(use, () => (this._isUsed = true));
     }
-    const [first, ...others] = this._sections.map(it => it.node);
-    this.node.append(this._head(), this._said.get('preset'), first);
+    const [first, ...others] = this._sections.map(section => section.node);
+    this.node.append(this._head(), this._notes.get('preset'), first);
     this.node.append(this._gpus.node, this._partitions.node);
     this.node.append(
       make('div', { class: 'nbkf-others' }, ...others, this._meaning.node),
@@ -66,7 +66,7 @@ class Form {
           this._launch,
           this._meaning.memory,
           this._free,
-          this._said.get('launch')
+          this._notes.get('launch')
         ),
         this._trouble
       )
@@ -78,7 +78,7 @@ class Form {
     this._showPresets();
     this._showGpus();
     this._partitions.show(model.get('partitions'));
-    this._showSaid();
+    this._showNote();
     this._lookAgain();
     this._send('ask', {});
   }
@@ -111,7 +111,7 @@ class Form {
       return false;
     }
     await this._send(kind, message);
-    this._showSaid();
+    this._showNote();
     return true;
   }
 
@@ -175,7 +175,7 @@ class Form {
       ['change:presets', () => this._showPresets()],
       ['change:gpus', () => this._showGpus()],
       ['change:partitions', () => this._partitions.show(this._model.get('partitions'))],
-      ['change:said', () => this._showSaid()],
+      ['change:note', () => this._showNote()],
       // What only the kernel sends shows that there is one: of a saved form there is none.
       ...['change:gpus', 'change:presets', 'msg:custom'].map(event => [
         event,
@@ -200,14 +200,14 @@ class Form {
     this._model.set('entered', Object.fromEntries(entered));
     this._model.save_changes();
     this._showEntered();
-    this._showSaid();
+    this._showNote();
   }
 
   _showEntered() {
     const entered = this._model.get('entered');
     this._fields.forEach((field, path) => field.show(entered[path]));
     this._sections.forEach(section => section.showCounts());
-    this._reset.hidden = ![...this._fields.values()].some(it => it.isChanged);
+    this._reset.hidden = ![...this._fields.values()].some(field => field.isChanged);
     // A cluster's nodes have other GPUs than this machine.
     const isSlurm = entered.engine.trim() === 'slurm';
     this._gpus.node.hidden = isSlurm;
@@ -230,10 +230,10 @@ class Form {
   }
 
   _showGpus() {
-    const found = this._model.get('gpus');
-    const free = found.gpus.filter(gpu => gpu.is_free).length;
-    const total = found.gpus.length;
-    this._gpus.show(found);
+    const shown = this._model.get('gpus');
+    const free = shown.gpus.filter(gpu => gpu.is_free).length;
+    const total = shown.gpus.length;
+    this._gpus.show(shown);
     write(this._free, total ? trans.__('%1 of %2 GPUs free', free, total) : '');
   }
 
@@ -244,15 +244,15 @@ class Form {
     this._presets.replaceChildren(first, ...options);
   }
 
-  _showSaid() {
-    const said = this._model.get('said');
-    for (const of of this._said.keys()) {
-      this._say(of, of === said.of ? said.text : '', said.is_error);
+  _showNote() {
+    const note = this._model.get('note');
+    for (const of of this._notes.keys()) {
+      this._say(of, of === note.of ? note.text : '', note.is_error);
     }
   }
 
   _say(of, text, isError) {
-    const node = this._said.get(of);
+    const node = this._notes.get(of);
     write(node, text);
     node.classList.toggle('nbkf-mod-bad', isError);
   }

@@ -4,8 +4,8 @@ const PARTITION = 'slurm.slurm_partition';
 
 /** What there is to pick from: a press picks one, or lets it go. */
 class Offers {
-  /** What came of the button, a message of this kind, is shown in `said`. */
-  constructor(form, title, kind, said) {
+  /** What came of the button, a message of this kind, is shown in `note`. */
+  constructor(form, title, kind, note) {
     this._form = form;
     this._items = [];
     this._text = make('span', { class: 'nbkf-gpus-text', role: 'status' });
@@ -17,7 +17,7 @@ class Offers {
       trans.__('Refresh')
     );
     const head = make('div', { class: 'nbkf-line' }, make('h3', {}, title));
-    head.append(this._text, said, this._at, refresh);
+    head.append(this._text, note, this._at, refresh);
     this.node = make('section', { class: 'nbkf-gpus', 'aria-label': title });
     this.node.append(head, this._list);
   }
@@ -72,14 +72,14 @@ class Offers {
   /** What is picked when one is pressed: all that was and is not it, or it too. */
   _pressed(item) {
     const before = this._picked();
-    return this._items.filter(it => before.includes(it) !== (it === item));
+    return this._items.filter(other => before.includes(other) !== (other === item));
   }
 }
 
 /** The GPUs of this machine. */
 class Gpus extends Offers {
-  constructor(form, said) {
-    super(form, trans.__('GPUs'), 'refresh', said);
+  constructor(form, note) {
+    super(form, trans.__('GPUs'), 'refresh', note);
   }
 
   show({ text, at, replayed, gpus }) {
@@ -104,7 +104,7 @@ class Gpus extends Offers {
   _pick(gpu) {
     const picked = this._pressed(gpu);
     const changes = {
-      devices: picked.map(it => it.device).join(', '),
+      devices: picked.map(gpu => gpu.device).join(', '),
       gpus: String(Math.max(1, picked.length))
     };
     if (this._replayed) {
@@ -118,12 +118,12 @@ class Gpus extends Offers {
 
 /** The partitions of the cluster. */
 class Partitions extends Offers {
-  constructor(form, said) {
-    super(form, trans.__('Partitions'), 'partitions', said);
+  constructor(form, note) {
+    super(form, trans.__('Partitions'), 'partitions', note);
   }
 
   show({ text, at, partitions }) {
-    this._showAll(text, at, partitions, it => it.name);
+    this._showAll(text, at, partitions, partition => partition.name);
   }
 
   _describe({ title, load, gpus, is_free }, button) {
@@ -132,11 +132,11 @@ class Partitions extends Offers {
 
   _picked() {
     const names = this._form.entered(PARTITION).split(/[\s,]+/);
-    return this._items.filter(it => names.includes(it.name));
+    return this._items.filter(partition => names.includes(partition.name));
   }
 
   _pick(partition) {
-    const names = this._pressed(partition).map(it => it.name);
+    const names = this._pressed(partition).map(({ name }) => name);
     this._form.enter({ [PARTITION]: names.join(',') });
   }
 }
@@ -164,17 +164,17 @@ class Meaning {
     this._why.textContent = memory?.why ?? trans.__('Fix the errors first.');
     this.memory.title = this._why.textContent;
     const open = new Set(
-      [...this.node.querySelectorAll('details[open]')].map(it => it.dataset.title)
+      [...this.node.querySelectorAll('details[open]')].map(node => node.dataset.title)
     );
     this.node.replaceChildren(
       this._memory,
-      ...commands.map(it => this._command(it, open.has(it.title)))
+      ...commands.map(command => this._command(command, open.has(command.title)))
     );
   }
 
   _command({ title, text, note }, isOpen) {
     const code = make('pre', { tabindex: '0', 'aria-label': title }, text);
-    const said = make('span', { role: 'status' });
+    const status = make('span', { role: 'status' });
     const copy = make(
       'button',
       {
@@ -182,7 +182,7 @@ class Meaning {
         'aria-label': trans.__('Copy %1', title),
         onclick: async () => {
           const isCopied = await copied(text, code);
-          said.textContent = isCopied
+          status.textContent = isCopied
             ? trans.__('Copied.')
             : trans.__('Selected. Press Ctrl+C (on a Mac ⌘C).');
         }
@@ -195,7 +195,7 @@ class Meaning {
       open: isOpen
     });
     node.append(make('summary', {}, trans.__('As %1', title)));
-    node.append(...(text ? [code, make('div', { class: 'nbkf-line' }, copy, said)] : []));
+    node.append(...(text ? [code, make('div', { class: 'nbkf-line' }, copy, status)] : []));
     node.append(...(note ? [make('p', { class: 'nbkf-quiet' }, note)] : []));
     return node;
   }

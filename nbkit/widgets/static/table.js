@@ -237,9 +237,9 @@ class Table {
   }
 
   /** Take what was read of some runs, state and numbers of one moment. */
-  _takeNumbers(found) {
+  _takeNumbers(numbersById) {
     const seen = Date.now() / 1000;
-    for (const [id, numbers] of Object.entries(found)) {
+    for (const [id, numbers] of Object.entries(numbersById)) {
       const row = this._byId.get(id);
       if (row && (!numbers || numbers.at >= row.at)) {
         Object.assign(row, numbers ?? { state: 'removed' }, { seen });
@@ -353,7 +353,7 @@ class Table {
       : trans.__('none');
     const reading = left ? trans.__('reading %1…', figures(left)) : '';
     const times = shown.map(row => (FINAL.has(row.state) ? 0 : (row.seen ?? row.at)));
-    const at = new Date(1000 * (Math.max(...times) || Math.min(...shown.map(it => it.at))));
+    const at = new Date(1000 * (Math.max(...times) || Math.min(...shown.map(({ at }) => at))));
     const of = shown.length ? trans.__('as of %1', at.toLocaleTimeString()) : '';
     const newer = this._numNewer
       ? trans._n('%1 newer run', '%1 newer runs', this._numNewer)
@@ -367,7 +367,7 @@ class Table {
     const focused = this._body.querySelector(':focus');
     const run = focused?.closest('tr').dataset.run;
     this._body.replaceChildren(...shown.map(row => this._line(row)));
-    const line = [...this._body.children].find(it => it.dataset.run === run);
+    const line = [...this._body.children].find(row => row.dataset.run === run);
     line?.querySelector(focused.tagName).focus();
   }
 

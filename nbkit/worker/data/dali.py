@@ -137,7 +137,7 @@ class _Pipeline:
         self._size = size
         self._num_threads = num_threads
         self._feed = _Feed()
-        self._dali = self._built()
+        self._dali = self._build()
 
     def pixels(
         self, images: Images, requests: Requests
@@ -166,7 +166,7 @@ class _Pipeline:
             pixels[_index(places, self._device)] = self._next_pixels(images)
         return pixels
 
-    def _built(self) -> Pipeline:
+    def _build(self) -> Pipeline:
         pipeline = Pipeline(
             self._batch_size,
             self._num_threads,
@@ -221,7 +221,7 @@ class _Pipeline:
             feed_ndarray(tensor, pixels, cuda_stream=stream)
         else:
             pixels = torch.from_dlpack(tensor)
-        _turn(pixels, [image.turn for image in shown])
+        _turn_pixels(pixels, [image.turn for image in shown])
         return pixels
 
     def _run(self, images: Images) -> Any:
@@ -246,7 +246,7 @@ class _Pipeline:
             del self._dali
             self._feed.under_way.clear()
             self._feed.again.extendleft(reversed(again))
-            self._dali = self._built()
+            self._dali = self._build()
 
 
 class _Feed:
@@ -293,7 +293,7 @@ def _inputs(images: list[ShownImage]) -> _Inputs:
     )
 
 
-def _turn(pixels: torch.Tensor, turns: list[Turn]) -> None:
+def _turn_pixels(pixels: torch.Tensor, turns: list[Turn]) -> None:
     """Bring images upright and mirror them, in place."""
     for turned, change in (
         ([turn.left_to_right for turn in turns], lambda image: image.flip(-2)),

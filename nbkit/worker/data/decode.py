@@ -78,7 +78,7 @@ def decode_crops(
         if pixels is not None:
             _, decoding, crop = images[place]
             turn = Turn.of(decoding.orientation, crop.flip)
-            shown[place] = _turned(_TOOLS.resize(pixels, window, size), size, turn)
+            shown[place] = _turn_pixels(_TOOLS.resize(pixels, window, size), size, turn)
     return shown
 
 
@@ -90,7 +90,7 @@ def decode_window(
     return pixels
 
 
-def _turned(part: bytearray, size: int, turn: Turn) -> torch.Tensor:
+def _turn_pixels(part: bytearray, size: int, turn: Turn) -> torch.Tensor:
     pixels = torch.frombuffer(part, dtype=torch.uint8).view(size, size, 3)
     if turn.left_to_right:
         pixels = pixels.flip(1)

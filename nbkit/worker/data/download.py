@@ -1,4 +1,4 @@
-"""Download a set with torchvision: `python -m nbkit.worker.data.download NAME FOLDER`.
+"""`python -m nbkit.worker.data.download NAME FOLDER`: download with torchvision.
 
 Progress goes to the standard error, and the reason of a failure, in one line, to the
 standard output.

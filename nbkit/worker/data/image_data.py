@@ -139,12 +139,12 @@ class ImageData(ABC):
         # is done before the first batch is asked for, not even what an epoch begins
         # with: the training then sees that time as waiting for data.
         before = tuple(self._streams)
-        return self._opened(self._train_stream(epoch, first_batch, before))
+        return self._track(self._train_stream(epoch, first_batch, before))
 
     def evaluation_batches(self) -> Iterator[EvaluationBatch]:
         """Yield this rank's part of the evaluation images; the last are padded."""
         requests = self.evaluation_requests()
-        return self._opened(self._stream(self.manifest.evaluation, requests))
+        return self._track(self._stream(self.manifest.evaluation, requests))
 
     def train_requests(self, epoch: int, first_batch: int = 0) -> Requests:
         """Return this rank's batches of one epoch; no two ranks share an image."""
@@ -182,7 +182,7 @@ class ImageData(ABC):
         accumulation = self.config.gradient_accumulation_steps
         return self.batch_size * self.placement.world_size * accumulation
 
-    def _opened(self, stream: Generator[Any, None, None]) -> Iterator[Any]:
+    def _track(self, stream: Generator[Any, None, None]) -> Iterator[Any]:
         self._streams.append(stream)
         return stream
 

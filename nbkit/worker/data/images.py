@@ -45,7 +45,10 @@ def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch
 def decode_whole(data: bytes, decoding: Decoding) -> Image.Image:
     """Return an image in RGB as it is stored."""
     with open_image(data) as image:
-        _check_size(image, decoding)
+        if image.size != decoding.stored_size:
+            before, now = (f"{w} x {h}" for w, h in (decoding.stored_size, image.size))
+            message = f"size changed from {before} to {now} pixels"
+            raise ValueError(message)
         return to_rgb(image)
 
 
@@ -70,10 +73,3 @@ def _unreadable(place: str, error: Exception) -> str:
         f"{place} is no longer a readable image ({reason}). Restore the file, and do "
         "not change data that a run uses."
     )
-
-
-def _check_size(image: Image.Image, decoding: Decoding) -> None:
-    if image.size != decoding.stored_size:
-        before, now = (f"{w} x {h}" for w, h in (decoding.stored_size, image.size))
-        message = f"size changed from {before} to {now} pixels"
-        raise ValueError(message)

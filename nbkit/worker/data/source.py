@@ -120,8 +120,8 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
     if rank.paths.manifest.exists():
         manifest = read_manifest(rank.paths.manifest)
         if manifest.fingerprint["sha256"] != fingerprint.sha256:
-            raise ConfigError(_changed(config, manifest, listing, fingerprint))
-        return _counted_now(manifest, listing)
+            raise ConfigError(_data_change(config, manifest, listing, fingerprint))
+        return _with_current_notes(manifest, listing)
     stored = manifests_folder() / manifest_name(fingerprint)
     if known_manifest(stored, listing) is None:
         write_manifest(
@@ -131,12 +131,12 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
             threads=max(1, int(usable_cpus())),
             on_progress=_Progress(rank),
         )
-    _place(stored, rank.paths.manifest)
+    _link_manifest(stored, rank.paths.manifest)
     # Another run may have replaced the store's meanwhile: all ranks read the run's.
-    return _counted_now(read_manifest(rank.paths.manifest), listing)
+    return _with_current_notes(read_manifest(rank.paths.manifest), listing)
 
 
-def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
+def _with_current_notes(manifest: Manifest, listing: Listing) -> Manifest:
     """Return a manifest with what comes and goes: notes, and files beside the data."""
     return replace(
         manifest,
@@ -145,7 +145,7 @@ def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
     )
 
 
-def _place(stored: Path, target: Path) -> None:
+def _link_manifest(stored: Path, target: Path) -> None:
     """Give the run the manifest by a second name of the same file, or by a copy."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -171,13 +171,13 @@ class _Progress:
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._said = -1
+        self._printed_tenth = -1
 
     def __call__(self, done: int, total: int) -> None:
         self._rank.beat(0, Phase.STARTING)
         tenth = 10 * done // total
-        if tenth > self._said:
-            self._said = tenth
+        if tenth > self._printed_tenth:
+            self._printed_tenth = tenth
             say(f"checked {done:,} of {total:,} images")
 
 
@@ -244,7 +244,7 @@ def _high_bit_depth(manifest: Manifest) -> str:
     return f"{text}, {grey.coarse:,} of them to 16 levels or fewer: {names}"
 
 
-def _changed(
+def _data_change(
     config: ExperimentConfig,
     manifest: Manifest,
     listing: Listing,

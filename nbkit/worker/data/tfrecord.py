@@ -202,10 +202,10 @@ class _Order:
     def _interleave(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
         return steps.interleave(stream, _CYCLE_LENGTH)
 
-    def _unchanged(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+    def _pass_through(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
         return stream
 
-    _map = _batch = _map_and_batch = _prefetch = _unchanged
+    _map = _batch = _map_and_batch = _prefetch = _pass_through
 
 
 class _Stream(_Order):

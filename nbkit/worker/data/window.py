@@ -32,8 +32,8 @@ class PixelWindow:
         """Return the window of a crop that is shown in ``size`` x ``size`` pixels."""
         width, height = decoding.stored_size
         left, top, right, lower = crop.stored_box(decoding)
-        first_column, last_column = _reach(left, right, width, size)
-        first_row, last_row = _reach(top, lower, height, size)
+        first_column, last_column = _pixel_range(left, right, width, size)
+        first_row, last_row = _pixel_range(top, lower, height, size)
         return cls(
             first_column,
             first_row,
@@ -68,7 +68,7 @@ class Turn:
         return cls(across != flip, down, transposed=False)
 
 
-def _reach(first: float, last: float, length: int, size: int) -> tuple[int, int]:
+def _pixel_range(first: float, last: float, length: int, size: int) -> tuple[int, int]:
     """Return the range of pixels that a part from first to last is made of."""
     margin = max(1.0, (last - first) / size)
     return max(0, math.floor(first - margin)), min(length, math.ceil(last + margin))
