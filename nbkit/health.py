@@ -1,4 +1,4 @@
-"""Results of the checks of this installation: one form for every package.
+"""Checks of this installation, for `nbkit doctor`.
 
 Each package's checks are in ``nbkit/<package>/health.py``, a function ``checks``. They
 are run as a separate process (``python -m nbkit.telemetry.health``), since a driver, a
@@ -14,50 +14,32 @@ import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
-from typing import Literal, TypeAlias
+
+from nbkit.findings import Finding, Severity
 
 _PR_SET_PDEATHSIG = 1
 
-State: TypeAlias = Literal["ok", "info", "warning", "failure"]
-"""``ok`` works; ``info`` is a fact, such as that there is no GPU; ``warning`` is worse
-than it could be, or matters for one purpose only; ``failure`` does not work, and is
-needed here.
-"""
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """What one check found."""
-
-    what: str
-    """What was looked at, in a word or three."""
-    state: State
-    detail: str
-    """What is there, with units; a sentence or less."""
-    remedy: str = ""
-    """What to do now; empty where there is nothing to do."""
-
 
 def check(
-    what: str, is_ok: bool, detail: str, remedy: str, otherwise: State = "warning"
-) -> CheckResult:
-    """Return ``ok``, or else the other state with its remedy."""
-    if is_ok:
-        return CheckResult(what, "ok", detail)
-    return CheckResult(what, otherwise, detail, remedy)
+    subject: str, ok: bool, evidence: str, action: str, otherwise: Severity = "warning"
+) -> Finding:
+    """Return ``ok``, or else the other severity with its action."""
+    if ok:
+        return Finding(subject, "ok", evidence)
+    return Finding(subject, otherwise, evidence, action)
 
 
 def check_package(
-    what: str, package: str, missing: str, remedy: str, otherwise: State
-) -> CheckResult:
+    subject: str, package: str, missing: str, action: str, otherwise: Severity
+) -> Finding:
     """Return the version of an installed package, or what it means without it."""
     version = installed(package)
-    return check(what, version is not None, version or missing, remedy, otherwise)
+    return check(subject, version is not None, version or missing, action, otherwise)
 
 
-def stream(results: Iterable[CheckResult]) -> None:
+def stream(results: Iterable[Finding]) -> None:
     """Write each result as a line of JSON to standard output as soon as it is there.
 
     What a check itself prints goes to standard error instead: libraries greet. It ends

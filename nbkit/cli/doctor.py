@@ -19,7 +19,7 @@ from typing import IO
 
 from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import say, wrapped, write_json, write_lines
-from nbkit.health import CheckResult
+from nbkit.findings import Finding
 from nbkit.plural import plural
 
 _ROOMS = {
@@ -73,7 +73,7 @@ class Examination:
     output: IO[bytes]
     errors: IO[bytes]
 
-    def results(self, deadline: float) -> Iterator[CheckResult]:
+    def results(self, deadline: float) -> Iterator[Finding]:
         """Yield what it has found until then, and whether it has finished."""
         code: int | None = None
         with suppress(subprocess.TimeoutExpired):
@@ -81,8 +81,8 @@ class Examination:
         last = "its start"
         for line in _read(self.output).splitlines(keepends=True):
             if line.endswith("\n"):
-                result = CheckResult(**json.loads(line))
-                last = repr(result.what)
+                result = Finding(**json.loads(line))
+                last = repr(result.subject)
                 yield result
         if code is None:
             detail = f"{self.module} does not respond after {last}"
@@ -90,17 +90,17 @@ class Examination:
                 "check dmesg for a driver or file server error; python -m "
                 f"{self.module} prints each check"
             )
-            yield CheckResult("Checks", "failure", detail, remedy)
+            yield Finding("Checks", "error", found, remedy)
         elif code:
             stderr_lines = _read(self.errors).strip().splitlines()[-1:] or ["no output"]
             detail = f"{self.module} ended after {last} with exit code {code}: "
             remedy = f"python -m {self.module} shows its full output"
-            yield CheckResult("Checks", "failure", detail + stderr_lines[0], remedy)
+            yield Finding("Checks", "error", found + said[0], remedy)
 
 
 def doctor(
     limit_seconds: float = _LIMIT_SECONDS,
-) -> Iterator[tuple[str, CheckResult]]:
+) -> Iterator[tuple[str, Finding]]:
     """Yield the heading and the result of every check, in the order of headings."""
     yield from _results(
         [(heading, [name]) for heading, names in _ROOMS.items() for name in names],
@@ -110,7 +110,7 @@ def doctor(
 
 def doctor_of_gpus(
     limit_seconds: float = _LIMIT_SECONDS,
-) -> Iterator[tuple[str, CheckResult]]:
+) -> Iterator[tuple[str, Finding]]:
     """Yield the same for the GPUs only, and for an all-reduce over the free ones."""
     # All processes share the clock; one of them may take seconds to start.
     deadline = time.monotonic() + limit_seconds - _GPU_MARGIN_SECONDS
@@ -123,7 +123,7 @@ def doctor_of_gpus(
 
 def _results(
     checks: Sequence[tuple[str, Sequence[str]]], limit_seconds: float
-) -> Iterator[tuple[str, CheckResult]]:
+) -> Iterator[tuple[str, Finding]]:
     deadline = time.monotonic() + limit_seconds
     with ExitStack() as stack:
         under_way = [
@@ -135,17 +135,17 @@ def _results(
                 yield heading, result
 
 
-def lines_of(result: CheckResult) -> list[str]:
+def lines_of(result: Finding) -> list[str]:
     """Return a result as lines of at most 80 letters; a long word is not cut."""
     indent = _INDENT + " " * (_WHAT_WIDTH + 1)
-    lines = wrapped(result.detail, _WIDTH, indent) or [""]
-    what = f"{result.state:<9}{result.what:<{_WHAT_WIDTH}} "
+    lines = wrapped(result.evidence, _WIDTH, indent) or [""]
+    what = f"{result.severity:<9}{result.subject:<{_WHAT_WIDTH}} "
     if len(what) > len(indent):
         lines.insert(0, what)
     else:
         lines[0] = what + lines[0].removeprefix(indent)
-    if result.remedy:
-        lines += wrapped(f"-> {result.remedy}", _WIDTH, indent)
+    if result.action:
+        lines += wrapped(f"-> {result.action}", _WIDTH, indent)
     return [line.rstrip() for line in lines]
 
 
@@ -157,9 +157,9 @@ def add_to(commands: Commands) -> None:
         _work,
         summary="check this machine and show how to fix problems",
         description="Check Python, CPUs, memory, GPUs and driver, torch and DALI, the "
-        "device pool, Slurm, the store, JupyterLab and the notebooks. A failure "
+        "device pool, Slurm, the store, JupyterLab and the notebooks. An error "
         "prevents common uses of this machine; a warning affects performance or "
-        "only one feature. A missing GPU is not a failure; a GPU that torch cannot "
+        "only one feature. A missing GPU is not an error; a GPU that torch cannot "
         "use is one. With --gpus, check only the GPUs and an all-reduce over the free "
         "GPUs. The exit code is 1 if a check fails, else 0.",
         example="nbkit doctor --json > doctor.json",
@@ -194,7 +194,7 @@ def _work(arguments: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         what = "the GPUs" if arguments.gpus else "everything"
         say(f"Checking {what}; importing torch may take a minute.")
-    results: list[tuple[str, CheckResult]] = []
+    results: list[tuple[str, Finding]] = []
     before = ""
     for heading, result in check(arguments.limit or _LIMIT_SECONDS):
         results.append((heading, result))
@@ -202,13 +202,13 @@ def _work(arguments: argparse.Namespace) -> int:
             title = [] if heading == before else ["", heading] if before else [heading]
             write_lines([*title, *lines_of(result)])
             before = heading
-    failed = sum(result.state == "failure" for _, result in results)
-    warned = sum(result.state == "warning" for _, result in results)
+    failed = sum(result.severity == "error" for _, result in results)
+    warned = sum(result.severity == "warning" for _, result in results)
     if arguments.json:
         rows = [{"part": heading, **asdict(result)} for heading, result in results]
         write_json({"works": not failed, "findings": rows})
     else:
-        counts = [(failed, "failure"), (warned, "warning")]
+        counts = [(failed, "error"), (warned, "warning")]
         words = [plural(count, word) for count, word in counts if count]
         verdict = f"{' and '.join(words)}." if words else "No problems found."
         write_lines(["", verdict])

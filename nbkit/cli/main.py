@@ -1,6 +1,6 @@
 """The parser of `nbkit`, and the exit code of every subcommand.
 
-Exit codes: 0 success; 1 a negative result (`nbkit doctor` found a failure); 2 an error
+Exit codes: 0 success; 1 a negative result (`nbkit doctor` found an error); 2 an error
 that nbkit or the parser has printed; 130 Ctrl-C; 141 the reader of the output is gone.
 Of `nbkit try`, 2 is a verdict and 3 an error.
 """

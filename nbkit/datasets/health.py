@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 
 from nbkit.datasets.cache import NAMED, cache_path
-from nbkit.health import CheckResult, check, check_package, stream
+from nbkit.findings import Finding
+from nbkit.health import check, check_package, tell
 from nbkit.packages import pip_install
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results; nothing is created or downloaded."""
     missing = 'not installed; only data="photos" needs it'
     command = pip_install("scikit-image")
@@ -18,13 +19,13 @@ def checks() -> Iterator[CheckResult]:
     yield _cache()
 
 
-def _cache() -> CheckResult:
+def _cache() -> Finding:
     what = "Built-in images"
     remedy = "set XDG_CACHE_HOME to a writable folder"
     try:
         folder = cache_path("photos").parent
     except RuntimeError:
-        return CheckResult(what, "warning", "this user has no home folder", remedy)
+        return Finding(what, "warning", "this user has no home folder", remedy)
     # A folder below one that this user may not enter raises a different error.
     seen = (path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
     nearest = next(path for path in seen if path.is_dir())

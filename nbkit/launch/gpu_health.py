@@ -18,7 +18,8 @@ from typing import Any
 
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.errors import NbkitError, NvmlUnavailableError
-from nbkit.health import CheckResult, stream
+from nbkit.findings import Finding
+from nbkit.health import tell
 from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.devices.claims import leases
 from nbkit.launch.run import Run
@@ -38,7 +39,7 @@ _SHARED_MEMORY = re.compile(
 """What NCCL says of it; a rank that finds less than was promised ends by SIGBUS."""
 
 
-def checks(deadline: float) -> Iterator[CheckResult]:
+def checks(deadline: float) -> Iterator[Finding]:
     """Yield the results."""
     try:
         gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
@@ -46,8 +47,8 @@ def checks(deadline: float) -> Iterator[CheckResult]:
             detail = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
             detail += "an all-reduce requires 2"
             if (setting := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-                detail += f" (CUDA_VISIBLE_DEVICES={setting!r})"
-            yield CheckResult(_WHAT, "info", detail)
+                found += f" (CUDA_VISIBLE_DEVICES={setting!r})"
+            yield Finding(_WHAT, "note", found)
             return
         yield shared_memory(len(gpus))
         used = {name: " and ".join(ids) for name, ids in leases("cuda").items()}
@@ -55,20 +56,20 @@ def checks(deadline: float) -> Iterator[CheckResult]:
             used |= gpu_users(nvml.read(), [gpu.name for gpu in gpus], ())
         for gpu in gpus:
             if gpu.name in used:
-                detail = f"not checked: in use by {used[gpu.name]}"
-                yield CheckResult(gpu.label, "info", detail)
+                found = f"not checked: in use by {used[gpu.name]}"
+                yield Finding(gpu.label, "note", found)
         free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
         if len(free) < 2:
             detail = f"{len(free)} of {len(gpus)} GPUs free; an all-reduce requires 2"
             remedy = "run it again when 2 GPUs are free (see nbkit monitor)"
-            yield CheckResult(_WHAT, "info", detail, remedy)
+            yield Finding(_WHAT, "note", found, remedy)
             return
         yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
     except (NbkitError, NvmlUnavailableError) as error:
-        yield CheckResult(_WHAT, "failure", str(error), "see nbkit doctor")
+        yield Finding(_WHAT, "error", str(error), "see nbkit doctor")
 
 
-def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
+def check_all_reduce(deadline: float, **fields: Any) -> Finding:
     """Return whether an all-reduce works by a deadline (`time.monotonic`)."""
     # It changes the environment of this process.
     sizes = AllReduceConfig(
@@ -87,13 +88,13 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
     try:
         run = _run_to_end(config, deadline)
     except TimeoutError as error:
-        return CheckResult(_WHAT, "warning", str(error), "allow more time with --limit")
+        return Finding(_WHAT, "warning", str(error), "allow more time with --limit")
     if run.cause is None:
         timing = allreduce_timing(run.metrics("allreduce")[0])
         gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9
         shutil.rmtree(store)
-        detail = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
-        return CheckResult(_WHAT, "ok", detail)
+        found = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
+        return Finding(_WHAT, "ok", found)
     cause = run.cause
     detail = f"fails on {config.gpus} GPUs: {cause['message']}"
     lacks_memory = _SHARED_MEMORY.search(f"{cause['message']} {cause['signal']}")
@@ -117,7 +118,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
         log = cause["log"] or store
         remedy = f"{_NO_P2P}={os.environ[_NO_P2P]} {outcome}: see {log}, and run "
         remedy += "NCCL_DEBUG=INFO nbkit doctor --gpus"
-    return CheckResult(_WHAT, "failure", detail, remedy)
+    return Finding(_WHAT, "error", found, remedy)
 
 
 def _run_to_end(config: ExperimentConfig, deadline: float) -> Run:

@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Iterator
 
 from nbkit.errors import DeviceError
-from nbkit.health import CheckResult, check, stream
+from nbkit.findings import Finding
+from nbkit.health import check, tell
 from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from nbkit.launch.local import refuse_network_pool
 from nbkit.launch.rendezvous import loopback_problem
@@ -22,33 +23,33 @@ _LIMIT_SECONDS = 10.0
 _MOST_PARTITIONS = 8
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results; the pool's folder is made if need be, as a launch does."""
     problems = {"Processes": pidfd_problem(), "Loopback": loopback_problem()}
     for what, why in problems.items():
         if why is not None:
-            detail, _, remedy = why.partition(". ")
-            yield CheckResult(what, "failure", detail, remedy)
+            found, _, remedy = why.partition(". ")
+            yield Finding(what, "error", found, remedy)
     yield _pool()
     yield from _slurm()
 
 
-def _pool() -> CheckResult:
+def _pool() -> Finding:
     try:
         pool = pool_folder()
         refuse_network_pool(pool)
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        detail, _, remedy = str(error).removesuffix(".").partition(". ")
-        return CheckResult("Device pool", "failure", detail, remedy)
-    return CheckResult("Device pool", "ok", f"{pool}, for all users")
+        found, _, remedy = str(error).removesuffix(".").partition(". ")
+        return Finding("Device pool", "error", found, remedy)
+    return Finding("Device pool", "ok", f"{pool}, for all users")
 
 
-def _slurm() -> Iterator[CheckResult]:
+def _slurm() -> Iterator[Finding]:
     if shutil.which("sbatch") is None:
-        detail = 'sbatch not found; only engine="slurm" needs it'
-        yield CheckResult("Slurm", "info", detail)
+        found = 'sbatch not found; only engine="slurm" needs it'
+        yield Finding("Slurm", "note", found)
         return
     try:
         version = ask_slurm("sbatch", "--version", limit_seconds=_LIMIT_SECONDS).strip()
@@ -58,15 +59,15 @@ def _slurm() -> Iterator[CheckResult]:
     except SlurmSilentError as error:
         detail = f"installed, but cannot be queried: {error}"
         remedy = "run sinfo, or ask the administrator; other engines are not affected"
-        yield CheckResult("Slurm", "warning", detail, remedy)
+        yield Finding("Slurm", "warning", found, remedy)
         return
     yield from map(_partition, listed[:_MOST_PARTITIONS])
     if len(listed) > _MOST_PARTITIONS:
-        detail = f"{len(listed) - _MOST_PARTITIONS} more; sinfo lists them"
-        yield CheckResult("Partitions", "info", detail)
+        found = f"{len(listed) - _MOST_PARTITIONS} more; sinfo lists them"
+        yield Finding("Partitions", "note", found)
 
 
-def _version(version: str) -> CheckResult:
+def _version(version: str) -> Finding:
     """Judge what sbatch prints, such as ``slurm-wlm 22.05.8``."""
     numbers = re.search(r"(\d+)\.(\d+)", version)
     is_new = not numbers or (int(numbers[1]), int(numbers[2])) >= _OLDEST_SLURM
@@ -75,7 +76,7 @@ def _version(version: str) -> CheckResult:
     return check("Slurm", is_new, version, remedy)
 
 
-def _partition(partition: Partition) -> CheckResult:
+def _partition(partition: Partition) -> Finding:
     gpus = ", ".join(
         f"{count.free} of {count.total} {kind} free"
         for kind, count in partition.gpus.items()
@@ -84,8 +85,8 @@ def _partition(partition: Partition) -> CheckResult:
     detail += f"GPUs: {gpus or 'none'}, time limit {partition.time_limit}"
     what = f"Partition {partition.name}"
     if partition.is_up:
-        return CheckResult(what, "ok", detail)
-    return CheckResult(what, "info", f"not up; {detail}")
+        return Finding(what, "ok", found)
+    return Finding(what, "note", f"not up; {found}")
 
 
 if __name__ == "__main__":

@@ -305,7 +305,7 @@ class LiveRun:
         diagnosis = diagnosis_of(facts, self.run.run_id)
         return {
             "bottleneck": diagnosis.bottleneck or "none detected",
-            "suggestion": diagnosis[0].change if diagnosis else None,
+            "suggestion": diagnosis[0].action if diagnosis else None,
         }
 
     def _total_steps(self) -> int | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nbkit.errors import StoreError
-from nbkit.health import CheckResult, check, stream
+from nbkit.findings import Finding
+from nbkit.health import check, tell
 from nbkit.readspeed.fio import fio_version
 from nbkit.readspeed.places import describe_place
 from nbkit.store.paths import store_folder
@@ -18,12 +19,12 @@ _MEANINGS = {
 }
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results; a silent file server holds them up."""
     version = fio_version()
     detail = version or "not installed; nbkit uses its Python reader"
     remedy = "apt install fio, to measure with both readers"
-    yield check("fio", version is not None, detail, remedy, "info")
+    yield check("fio", version is not None, detail, remedy, "note")
     try:
         place = describe_place(store_folder())
     except StoreError:

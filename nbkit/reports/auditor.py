@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nbkit.errors import (
@@ -17,10 +18,10 @@ from nbkit.plural import plural
 from nbkit.references.rows import PublishedRow, published
 from nbkit.registry import suggest
 from nbkit.reports.arms import finished_arms
-from nbkit.reports.caveats import all_caveats
+from nbkit.reports.caveats import LIMITS, all_caveats
 from nbkit.reports.parts import Table
 from nbkit.review.claim_checks import claim_findings, claims_about
-from nbkit.review.findings import Audit, Finding
+from nbkit.review.findings import Audit, AuditFinding
 from nbkit.review.row_checks import row_findings
 from nbkit.review.run_checks import arm_findings, run_findings
 from nbkit.store.paths import is_study
@@ -146,18 +147,15 @@ def findings_of(study: Study) -> Audit:
     return Audit(f"study {study.study_id}", findings)
 
 
-def _caveats(study: Study, subject: str) -> Iterator[Finding]:
-    """Yield why the study's report takes its answer back, by the same limits."""
-    what = "an answer"
+def _caveats(study: Study, subject: str) -> Iterator[AuditFinding]:
+    """Yield why the study's report takes its answer back, with the limits."""
     try:
-        report = report_of_its_kind(study)
-        controls = report.controls
-        what = "rates and times" if report.untimed else what
+        controls = report_of_its_kind(study).controls
     except NotEnoughDataError:
         controls = ()  # nothing can be compared
     for caveat in all_caveats(study, controls):
-        of = "an answer" if caveat.code == "missing" else what
-        yield Finding(caveat.finding_code, subject, of, caveat.evidence)
+        evidence = f"{caveat.evidence}; limit: {LIMITS[caveat.code]}"
+        yield replace(caveat, subject=subject, evidence=evidence)
 
 
 def _check(what: object, results: Sequence[object]) -> None:
@@ -196,7 +194,7 @@ def _name(result: StoredRun | PublishedRow) -> str:
     return result.label if isinstance(result, PublishedRow) else f"run {result.run_id}"
 
 
-def _of_rows(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+def _of_rows(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
     if not rows:
         return
     rows = list(dict.fromkeys(rows))
@@ -216,7 +214,7 @@ def _arms(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
     return {members[0].run_id: members for members in groups.values()}
 
 
-def _of_runs(runs: Sequence[StoredRun]) -> Iterator[Finding]:
+def _of_runs(runs: Sequence[StoredRun]) -> Iterator[AuditFinding]:
     """Yield what is suspicious about runs of any arms, damaged ones among them."""
     readable = []
     for run in runs:
@@ -225,7 +223,7 @@ def _of_runs(runs: Sequence[StoredRun]) -> Iterator[Finding]:
         except (ConfigError, StoreError) as error:
             if len(runs) == 1:
                 raise
-            yield Finding("damaged", _name(run), "a result", str(error))
+            yield AuditFinding.of("damaged", _name(run), "a result", str(error))
         else:
             yield from findings
             readable.append(run)

@@ -16,7 +16,7 @@ from nbkit.review.causes import Cause, Diagnosis
 from nbkit.review.diagnosis import diagnose, others_than
 from nbkit.store.stored_runs import StoredRun
 
-_BETWEEN_JOBS = ("other-processes", "no-cpu")
+_BETWEEN_JOBS = ("other-cpu-processes", "no-cpu")
 """Causes by which concurrent jobs disturb each other; GPUs are separate."""
 
 
@@ -149,7 +149,7 @@ class ArmBottlenecks:
             Column("share of time", "cause.share", "{:.0%}".format),
             Column("runs", "runs"),
             Column("evidence", "cause.evidence"),
-            Column("try", advice, lambda cause: cause.change),
+            Column("try", advice, lambda cause: cause.action),
             Column(
                 *("expected speedup", advice),
                 lambda cause: None if cause.gain is None else str(cause.gain),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from nbkit.errors import StoreError
@@ -18,7 +18,7 @@ from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.renderer import Report
 from nbkit.review.causes import DISTURBANCES, WORTH_A_WORD
 from nbkit.review.cpu_checks import NO_CPU_SHARE
-from nbkit.review.findings import codes
+from nbkit.review.findings import AuditFinding
 from nbkit.review.usable_arms import no_verdict_sentence
 from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
@@ -34,52 +34,23 @@ few to show a difference. Beyond it nothing that is compared with it means anyth
 
 _TIME = f"{WORTH_A_WORD * 100:g}% of the time"
 _HALF = "in half of an arm's runs"
-_LIMITS = {
-    "missing": "1 finished run of every arm",
-    "control": f"{CONTROL_LIMIT * 100:g}%, or a CI beyond the margin",
+LIMITS = {
+    "missing-runs": "1 finished run of every arm",
+    "control-differs": f"{CONTROL_LIMIT * 100:g}%, or a CI beyond the margin",
     "other-gpu-processes": f"{WORTH_A_WORD * 100:g}% of the samples, {_HALF}",
-    "other-processes": f"{_TIME}, {_HALF}; {NO_CPU_SHARE * 100:g}% on GPUs where ranks "
-    "do not wait for images",
+    "other-cpu-processes": f"{_TIME}, {_HALF}; {NO_CPU_SHARE * 100:g}% on GPUs where "
+    "ranks do not wait for images",
     "throttled": f"{WORTH_A_WORD * 100:g}% of the rate, {_HALF}",
     "no-cpu": f"{NO_CPU_SHARE * 100:g}% of the time, {_HALF}",
 }
-_IN_AUDIT = {
-    "missing": "missing-runs",
-    "control": "control-differs",
-    # An audit's own code "other-processes" is about GPUs.
-    "other-processes": "other-cpu-processes",
-}
-"""What an audit calls a reason, where it has another name for it."""
+"""Limit of each caveat, by its code: beyond it a result is not reliable."""
 
 _EMPTY = Report("", "")
 
 
-@dataclass(frozen=True)
-class Caveat:
-    """One reason why a result is not reliable."""
-
-    code: str
-    """``missing``, ``control``, ``other-gpu-processes``, ``other-processes``,
-    ``throttled`` or ``no-cpu``."""
-    reason: str
-    """The size of the problem, as text after a colon."""
-    action: str
-    """Suggested action."""
-
-    @property
-    def finding_code(self) -> str:
-        """What an audit calls it."""
-        return _IN_AUDIT.get(self.code, self.code)
-
-    @property
-    def evidence(self) -> str:
-        """The size of the problem, and the limit above which it counts."""
-        return f"{self.reason}; limit: {_LIMITS[self.code]}"
-
-
 def caveats(
     controls: Sequence[NoiseFloor], bottlenecks: ArmBottlenecks
-) -> list[Caveat]:
+) -> list[AuditFinding]:
     """Return why a result is not reliable, the most important reason first."""
     differing = [*_of_controls(controls)]
     # A process that only holds memory changes nothing. A control shows that of one that
@@ -89,7 +60,7 @@ def caveats(
     return [*differing, *_of_disturbances(bottlenecks, [code] if is_clear else [])]
 
 
-def without_runs(study: StoredStudy) -> list[Caveat]:
+def without_runs(study: StoredStudy) -> list[AuditFinding]:
     """Return a caveat if an arm without a run prevents the comparison."""
     missing = study.missing
     begun = {slot.arm for slot in {*study.order} - {*missing}}
@@ -104,7 +75,7 @@ def without_runs(study: StoredStudy) -> list[Caveat]:
         return []
     arms = f"{'arm' if len(without) == 1 else 'arms'} {'; '.join(without)}"
     reason = f"{_finished(study)}, but no run of {arms}"
-    return [_caveat("missing", reason)]
+    return [_caveat("missing-runs", "; ".join(without), reason)]
 
 
 def progress_text(study: StoredStudy) -> str:
@@ -164,7 +135,9 @@ def _in_full(report: Report) -> str:
     return " ".join([report.answer, *report.notes])
 
 
-def all_caveats(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Caveat]:
+def all_caveats(
+    study: StoredStudy, controls: Sequence[NoiseFloor]
+) -> list[AuditFinding]:
     """Return the `caveats` of a study, read from the store."""
     runs = study.runs_by_arm()
     arms = {
@@ -177,34 +150,34 @@ def all_caveats(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Cave
 
 
 def inconclusive_report(
-    study: StoredStudy, reasons: Sequence[Caveat], report: Report
+    study: StoredStudy, reasons: Sequence[AuditFinding], report: Report
 ) -> Report:
     """Return a report with its caveats first; unchanged without caveats."""
     if not reasons:
         return report
-    unfinished = "" if reasons[0].code == "missing" else progress_text(study)
+    unfinished = "" if reasons[0].code == "missing-runs" else progress_text(study)
     return prepend_caveats(report, diverged_arms(study), reasons, unfinished)
 
 
-def _with_rate_caveats(report: Report, caveats: Sequence[Caveat]) -> Report:
+def _with_rate_caveats(report: Report, caveats: Sequence[AuditFinding]) -> Report:
     """Return a report whose answer stands, with caveats beside its rates alone."""
     notes = [
-        f"Rates and times are not reliable: {o.reason}. {o.action}" for o in caveats
+        f"Rates and times are not reliable: {o.evidence}. {o.action}" for o in caveats
     ]
-    reasons = [f"Not reliable: {caveat.reason}." for caveat in caveats]
+    reasons = [f"Not reliable: {caveat.evidence}." for caveat in caveats]
     tables = [
         replace(table, notes=[*reasons, *table.notes])
         if "images/s" in table.columns
         else table
         for table in report.tables
     ]
-    result = {**report.result, "rate_caveats": [asdict(caveat) for caveat in caveats]}
+    result = {**report.result, "rate_caveats": [caveat.to_dict() for caveat in caveats]}
     return replace(report, notes=[*report.notes, *notes], tables=tables, result=result)
 
 
 def _of_disturbances(
     bottlenecks: ArmBottlenecks, cleared: Collection[str]
-) -> Iterator[Caveat]:
+) -> Iterator[AuditFinding]:
     """Yield each kind once, of the arm that it has cost most."""
     disturbed = bottlenecks.disturbed(without=cleared)
     for code in DISTURBANCES:
@@ -228,10 +201,10 @@ def _of_disturbances(
         runs = f"{len(causes_by_arm[arm])} of {runs} of {arm}"
         evidence = worst[arm].evidence.rstrip(".")
         reason = f"{evidence[0].lower()}{evidence[1:]} ({runs}{more_arms})"
-        yield _caveat(code, reason)
+        yield _caveat(code, arm, reason)
 
 
-def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Caveat]:
+def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[AuditFinding]:
     differing = [
         control
         for control in controls
@@ -239,18 +212,18 @@ def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Caveat]:
     ]
     if differing:
         worst = max(differing, key=lambda floor: abs(floor.ratio.estimate - 1))
-        yield _caveat("control", worst.in_brief.rstrip("."))
+        yield _caveat("control-differs", "A/A control", worst.in_brief.rstrip("."))
 
 
-def _caveat(code: str, reason: str) -> Caveat:
-    """Return a caveat with the action that an audit names, too."""
-    return Caveat(code, reason, codes()[_IN_AUDIT.get(code, code)].action)
+def _caveat(code: str, subject: str, evidence: str) -> AuditFinding:
+    """Return a caveat; its evidence is text after a colon."""
+    return AuditFinding.of(code, subject, "a comparison", evidence)
 
 
 def prepend_caveats(
     report: Report,
     lost: Mapping[str, NonFinite],
-    reasons: Sequence[Caveat] = (),
+    reasons: Sequence[AuditFinding] = (),
     unfinished: str = "",
     *,
     first: str = "",
@@ -261,7 +234,7 @@ def prepend_caveats(
     runs that do not affect the result.
     """
     is_untimed = bool(report.untimed) and all(
-        caveat.code != "missing" for caveat in reasons
+        caveat.code != "missing-runs" for caveat in reasons
     )
     if is_untimed and reasons and report.untimed == report.answer:
         report, reasons = _with_rate_caveats(report, reasons), ()
@@ -272,10 +245,12 @@ def prepend_caveats(
     verdict = "Rates and times are inconclusive" if is_untimed else "Inconclusive"
     opening, *_ = [
         *lead,
-        *(f"{verdict}: {caveat.reason}." for caveat in reasons),
+        *(f"{verdict}: {caveat.evidence}." for caveat in reasons),
         *pending,
     ]
-    caveat_notes = [f"Warning: {caveat.reason}. {caveat.action}" for caveat in reasons]
+    caveat_notes = [
+        f"Warning: {caveat.evidence}. {caveat.action}" for caveat in reasons
+    ]
     _, *below = [*lead, *caveat_notes, *pending]
     after = report.answer
     if reasons:
@@ -285,7 +260,7 @@ def prepend_caveats(
         more = plural(len(below), "more reason" if reasons else "more note")
         opening = f"{opening.removesuffix('.')}; {more} below."
     warnings = [f"{arm} diverged ({at}); no verdict." for arm, at in lost.items()]
-    warnings += [f"Not reliable: {caveat.reason}." for caveat in reasons]
+    warnings += [f"Not reliable: {caveat.evidence}." for caveat in reasons]
     tables = list(report.tables)
     if tables:
         tables[0] = replace(tables[0], notes=[*warnings, *tables[0].notes])
@@ -293,7 +268,7 @@ def prepend_caveats(
     if lost:
         result["diverged"] = {arm: at.to_dict() for arm, at in lost.items()}
     if reasons:
-        result["caveats"] = [asdict(caveat) for caveat in reasons]
+        result["caveats"] = [caveat.to_dict() for caveat in reasons]
     return replace(
         report,
         answer=f"{opening} {after}".rstrip(),

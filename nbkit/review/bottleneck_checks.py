@@ -53,7 +53,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
     # A GPU that is emulated does nothing anyway.
     if known and max(known) > 0 and not facts.is_load:
         cpus += f" A GPU was idle in {max(known) * 100:.0f}% of the samples."
-    yield Cause(
+    yield Cause.of(
         "input",
         share,
         f"{who} waited for images {share * 100:.0f}% of the measured time"
@@ -101,7 +101,7 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
     if excess < WORTH_A_WORD:
         return
     reason, change = _why_slow(facts, slow, excess)
-    yield Cause(
+    yield Cause.of(
         "slow-rank",
         excess,
         f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
@@ -192,7 +192,7 @@ def _communication(facts: Facts) -> Iterator[Cause]:
         else " Until the run ends, rank 0 cannot distinguish slow all-reduce from a "
         "slow rank."
     )
-    yield Cause(
+    yield Cause.of(
         "communication",
         share,
         f"{_everyone(facts)} waited for gradient all-reduce {share * 100:.0f}% of the "
@@ -227,7 +227,7 @@ def _batch(facts: Facts) -> Iterator[Cause]:
         )
     share = max(update, idle)
     fused = facts.config.get("compile") or facts.config.get("cuda_graphs")
-    yield Cause(
+    yield Cause.of(
         "batch",
         share,
         " ".join(evidence),

@@ -1,6 +1,6 @@
 """Bottlenecks of a run: causes with evidence, and what to try first.
 
-A cause is a *problem* (time is lost that a change would win back) or a *limit* (what
+A cause is a ``warning`` (time is lost that a change would win back) or a ``note`` (what
 bounds a run where nothing is wrong). What a code means is in the data file beside this
 module. Predictions are arithmetic on the run's own numbers, or published pairs that
 are named as such.
@@ -9,17 +9,17 @@ are named as such.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from nbkit.review.findings import Coded, Findings, Line
+from nbkit.review.findings import Coded, Findings, Line, codes
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
 
 WORTH_A_WORD = INPUT_BOUND_SHARE
 """Below a tenth of the time, winning all of it back makes a run 1.11 times as fast:
 little more than what two runs of one configuration differ by on a busy machine."""
 
-DISTURBANCES = ("other-gpu-processes", "other-processes", "throttled", "no-cpu")
+DISTURBANCES = ("other-gpu-processes", "other-cpu-processes", "throttled", "no-cpu")
 """Causes outside the run, in the order in which they are listed."""
 
 _UNWEIGHED = "other-gpu-processes"
@@ -55,14 +55,18 @@ class Cause(Coded):
 
     codes_file: ClassVar[str] = "diagnose_codes.json"
 
-    share: float | None
+    share: float | None = None
     """Share of the measured time that it explains, 0 to 1; None if unknown."""
-    evidence: str
-    """Evidence for it, with numbers."""
-    change: str
-    """The change to try first."""
-    gain: Gain | None
-    """Expected speedup of the change; None if unknown."""
+    gain: Gain | None = None
+    """Expected speedup of the action; None if unknown."""
+
+    @staticmethod
+    def of(
+        code: str, share: float | None, evidence: str, action: str, gain: Gain | None
+    ) -> Cause:
+        """Return a cause with the severity of its code; a diagnosis adds the run."""
+        severity = codes(Cause.codes_file)[code].severity
+        return Cause("", severity, evidence, action, code, share, gain)
 
     @property
     def title(self) -> str:
@@ -80,38 +84,21 @@ class Cause(Coded):
 
     @property
     def sentence(self) -> str:
-        """Evidence, change and gain."""
+        """Evidence, action and gain."""
         gain = f" Expected speedup: {self.gain}." if self.gain else ""
-        return f"{self.evidence} Try: {self.change}{gain}"
+        return f"{self.evidence} Try: {self.action}{gain}"
 
     def lines(self) -> list[Line]:
-        """Return evidence, change and gain."""
+        """Return evidence, action and gain."""
         return [
             ("Evidence", self.evidence, None),
-            ("Try", self.change, None),
+            ("Try", self.action, None),
             ("Expected speedup", str(self.gain or "unknown"), None),
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        gain = self.gain
-        return {
-            "code": self.code,
-            "kind": self.kind.severity,
-            "title": self.kind.title,
-            "share": self.share,
-            "evidence": self.evidence,
-            "change": self.change,
-            "predicted_gain": None
-            if gain is None
-            else {"low": gain.low, "high": gain.high, "how": gain.how},
-            "why": self.kind.why,
-            "source": self.kind.source,
-        }
-
 
 class Diagnosis(Findings[Cause]):
-    """The bottlenecks of a run: problems first, then by share of the time."""
+    """The bottlenecks of a run: warnings first, then by share of the time."""
 
     def __init__(
         self,
@@ -120,7 +107,7 @@ class Diagnosis(Findings[Cause]):
         unknown: Sequence[str] = (),
         profile: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(subject, findings)
+        super().__init__(subject, (replace(it, subject=subject) for it in findings))
         self.unknown = tuple(unknown)
         self.profile = dict(profile or {})
 
@@ -141,8 +128,8 @@ class Diagnosis(Findings[Cause]):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether no problem was found."""
-        return not self.of("problem")
+        """Whether there are no warnings."""
+        return not self.of("warning")
 
     @property
     def bottleneck(self) -> str | None:

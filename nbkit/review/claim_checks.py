@@ -19,7 +19,7 @@ from itertools import combinations
 from typing import Any
 
 from nbkit.references.rows import PublishedRow
-from nbkit.review.findings import Finding
+from nbkit.review.findings import AuditFinding
 from nbkit.statistics.quantities import minutes
 
 CACHE_FACTOR = 5
@@ -67,15 +67,15 @@ def claims_about(rows: Iterable[PublishedRow]) -> list[PublishedClaim]:
     return [claim for claim in claims() if any(map(claim.is_about, listed))]
 
 
-def claim_findings(claim: PublishedClaim) -> Iterator[Finding]:
+def claim_findings(claim: PublishedClaim) -> Iterator[AuditFinding]:
     """Yield the findings on a claim; empty if it is plausible."""
     for code, evidence in CHECKS[claim.check](claim.values):
-        yield Finding(
+        yield AuditFinding.of(
             code, f"{claim.source}: {claim.name}", claim.statement, evidence, claim.url
         )
 
 
-def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
+def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[AuditFinding]:
     """Yield findings on conditions that published rows do not state.
 
     There is one finding per publisher and software, because such gaps are common.
@@ -92,7 +92,7 @@ def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
             for name, row_count in rows_of.items()
         ]
         alone = count == 1
-        yield Finding(
+        yield AuditFinding.of(
             "not-stated",
             members[0].label if alone else ": ".join(filter(None, whose)),
             "1 row" if alone else f"{count} rows",

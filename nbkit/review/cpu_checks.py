@@ -38,14 +38,14 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
     change = "allow more CPUs (cpus=, taskset, --cpus-per-task, container limit)."
     if waits >= WORTH_A_WORD:
         gain = at_most(waits, "no data wait")
-        yield Cause("few-cpus", waits, evidence, change, gain)
+        yield Cause.of("few-cpus", waits, evidence, change, gain)
     elif facts.on_gpus:
         return  # Spinning beside a busy GPU costs nothing.
     elif 1 - allowed / count >= WORTH_A_WORD:
         gain = Gain(min(count, total) / allowed, None, "one CPU per rank")
-        yield Cause("few-cpus", None, evidence, change, gain)
+        yield Cause.of("few-cpus", None, evidence, change, gain)
     else:
-        yield Cause("cpu-allocation", None, evidence, change, None)
+        yield Cause.of("cpu-allocation", None, evidence, change, None)
 
 
 def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]:
@@ -85,8 +85,8 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     if (facts.record.get("tags") or {}).get("concurrent"):
         sisters = " This includes the concurrent jobs of the same round."
         change = "assign separate CPUs to each concurrent job (cpus=...)."
-    yield Cause(
-        "other-processes",
+    yield Cause.of(
+        "other-cpu-processes",
         lost if facts.on_gpus else None,
         f"Other processes used {other_cpus:.1f} of {plural(total, 'CPU')}, {own_name} "
         f"{own:.1f}"
@@ -141,7 +141,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
     if own >= SATURATED * allowed:
         return
     lost = _lost_to_cpus(facts, waits)
-    yield Cause(
+    yield Cause.of(
         "no-cpu",
         lost if facts.on_gpus else None,
         f"A rank was runnable but off-CPU {queued * 100:.0f}% of the time; the run "
@@ -175,7 +175,7 @@ def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
             nodes.append((queued, name, busy - own, own))
     if nodes:
         queued, name, other_cpus, own = max(nodes)
-        yield Cause(
+        yield Cause.of(
             "no-cpu",
             queued,
             f"A rank on {name} was runnable but off-CPU {queued * 100:.0f}% of the "

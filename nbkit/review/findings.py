@@ -1,9 +1,7 @@
 """Audit findings about a result, each with evidence, a reason and a fix.
 
-A finding is of one of three severities: an ``error`` is arithmetic that cannot be, a
-``warning`` is a number that misleads, a ``note`` is what a reader should know. What a
-code means, why it matters and what to do about it is in the data file beside this
-module, so that each has the same words everywhere. What bounds a run, in
+What a code means, why it matters and what to do about it is in the data file beside
+this module, so that each has the same words everywhere. What bounds a run, in
 `nbkit.review.causes`, has the same form.
 """
 
@@ -14,14 +12,13 @@ import html
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
+from nbkit.findings import Finding, Severity
 from nbkit.plural import plural
 from nbkit.visible import visible
-
-Severity = Literal["error", "warning", "problem", "note", "limit"]
 
 _HEADINGS = {"error": "Errors", "warning": "Warnings", "note": "Caveats"}
 _SUBJECTS_SHOWN = 3
@@ -55,13 +52,10 @@ def codes(file_name: str = "audit_codes.json") -> dict[str, Code]:
 
 
 @dataclass(frozen=True)
-class Coded:
-    """A finding with its code."""
+class Coded(Finding):
+    """A finding whose code is explained in a data file."""
 
     codes_file: ClassVar[str] = "audit_codes.json"
-
-    code: str
-    """Short, stable name; `codes` returns all of them."""
 
     @property
     def kind(self) -> Code:
@@ -82,38 +76,32 @@ class Coded:
         """Return the lines of its text, in order."""
         raise NotImplementedError
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        kind = {name: getattr(self.kind, name) for name in ("title", "why", "source")}
+        return asdict(self) | kind
+
 
 @dataclass(frozen=True)
-class Finding(Coded):
+class AuditFinding(Coded):
     """One suspicious result."""
 
-    subject: str
-    """The result, series, run or publication in question."""
-    claim: str
-    """What is claimed."""
-    evidence: str
-    """Evidence against the claim, with numbers."""
+    claim: str = ""
+    """What is claimed; the evidence is against it."""
     url: str | None = None
     """URL of the publication with the claim; None for runs."""
+
+    @classmethod
+    def of(
+        cls, code: str, subject: str, claim: str, evidence: str, url: str | None = None
+    ) -> AuditFinding:
+        """Return a finding with the severity and the action of its code."""
+        kind = codes()[code]
+        return cls(subject, kind.severity, evidence, kind.action, code, claim, url)
 
     def lines(self) -> list[Line]:
         """Return the evidence."""
         return [(self.subject, self.evidence, self.url)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "code": self.code,
-            "severity": self.kind.severity,
-            "title": self.kind.title,
-            "subject": self.subject,
-            "claim": self.claim,
-            "evidence": self.evidence,
-            "url": self.url,
-            "why": self.kind.why,
-            "source": self.kind.source,
-            "action": self.kind.action,
-        }
 
 
 F = TypeVar("F", bound=Coded)
@@ -127,7 +115,7 @@ class Findings(Sequence[F]):
         order = get_args(Severity)
         self._findings = sorted(
             dict.fromkeys(findings),
-            key=lambda finding: (order.index(finding.kind.severity), -finding.weight),
+            key=lambda finding: (order.index(finding.severity), -finding.weight),
         )
 
     def __len__(self) -> int:
@@ -147,7 +135,7 @@ class Findings(Sequence[F]):
 
     def of(self, severity: Severity) -> list[F]:
         """Return those of a severity."""
-        return [finding for finding in self if finding.kind.severity == severity]
+        return [finding for finding in self if finding.severity == severity]
 
     def by_code(self) -> list[tuple[Code, list[F]]]:
         """Return the findings grouped by code, the worst first."""
@@ -191,21 +179,21 @@ class Findings(Sequence[F]):
         return "".join(parts)
 
 
-class Audit(Findings[Finding]):
+class Audit(Findings[AuditFinding]):
     """The findings about one or several results, the worst first."""
 
     @property
-    def errors(self) -> list[Finding]:
+    def errors(self) -> list[AuditFinding]:
         """Findings of numbers that are impossible."""
         return self.of("error")
 
     @property
-    def warnings(self) -> list[Finding]:
+    def warnings(self) -> list[AuditFinding]:
         """Findings of results that mislead."""
         return self.of("warning")
 
     @property
-    def notes(self) -> list[Finding]:
+    def notes(self) -> list[AuditFinding]:
         """Findings that a reader should know."""
         return self.of("note")
 
@@ -222,7 +210,7 @@ class Audit(Findings[Finding]):
     @property
     def sentence(self) -> str:
         """The outcome in words."""
-        counts = Counter(finding.kind.severity for finding in self)
+        counts = Counter(finding.severity for finding in self)
         numbers = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items()]
         return f"{self.subject}: {', '.join(numbers) or 'no findings'}."
 
@@ -250,7 +238,7 @@ class Audit(Findings[Finding]):
         return [finding.to_dict() for finding in self]
 
 
-def _count_text(findings: Sequence[Finding]) -> str:
+def _count_text(findings: Sequence[AuditFinding]) -> str:
     """Return how many runs or results have a finding, in brackets; or nothing."""
     subjects = {finding.subject for finding in findings}
     if all(subject.startswith("run ") for subject in subjects):

@@ -33,7 +33,7 @@ def _one_gpu(facts: Facts) -> Iterator[Cause]:
     gpus = len((facts.record.get("machine") or {}).get("devices") or [])
     is_of_user = facts.config.get("task") in ("script", "function")
     if is_of_user and facts.on_gpus and facts.world_size == 1 and gpus > 1:
-        yield Cause(
+        yield Cause.of(
             "one-gpu",
             None,
             f"One process on a host with {gpus} GPUs.",
@@ -52,7 +52,7 @@ def _others(facts: Facts) -> Iterator[Cause]:
     staying = [share for share in shares if share >= WORTH_A_WORD]
     if count := len(staying):
         most = "up to " if count > 1 else ""
-        yield Cause(
+        yield Cause.of(
             "other-gpu-processes",
             None,
             f"{plural(count, 'other process', 'other processes')} on the run's GPUs in "
@@ -67,7 +67,7 @@ def _throttled(facts: Facts) -> Iterator[Cause]:
     if slowed:
         worst = max(slowed, key=lambda gpu: (gpu.clock_lost or 0, gpu.slowed_share))
         lost, reasons = worst.clock_lost, ", ".join(worst.slowing_reasons)
-        yield Cause(
+        yield Cause.of(
             "throttled",
             None,
             f"{_counted(slowed, facts)} throttled ({reasons}) "
@@ -87,7 +87,7 @@ def _power(facts: Facts) -> Iterator[Cause]:
     if capped:
         worst = max(capped, key=lambda gpu: gpu.clock_lost or 0)
         lost = worst.clock_lost or 0.0
-        yield Cause(
+        yield Cause.of(
             "power-limit",
             None,
             f"{_counted(capped, facts)} at the power limit "
@@ -111,7 +111,7 @@ def _layout(facts: Facts) -> Iterator[Cause]:
     ):
         return
     waits = facts.least_data_wait, facts.least_communication
-    yield Cause(
+    yield Cause.of(
         "layout",
         None,
         f"{config['precision']} convolutions in channels_first on "
@@ -170,7 +170,7 @@ def _memory(facts: Facts) -> Iterator[Cause]:
     if above is not None and above.images_per_second > rate_per_gpu:
         how = f"bound: {above.images_per_second:,.0f} images/s"
         gain = Gain(above.images_per_second / rate_per_gpu, None, how)
-    yield Cause(
+    yield Cause.of(
         "memory-bandwidth",
         None,
         f"{rate_per_gpu:,.0f} images/s per GPU is {reached * 100:.0f}% of the roofline "

@@ -13,7 +13,7 @@ from nbkit.references.gpu_names import canonical_gpu_name
 from nbkit.references.rows import PublishedRow, series
 from nbkit.review.bounds import Fusion, resnet50_bound
 from nbkit.review.claim_checks import unstated_findings
-from nbkit.review.findings import Finding
+from nbkit.review.findings import AuditFinding
 from nbkit.statistics import PRACTICAL_MARGIN
 from nbkit.statistics.comparison import efficiency
 from nbkit.statistics.quantities import device_label
@@ -31,19 +31,19 @@ _CONVOLUTIONAL = (
 _SMALL_GAIN = 1.5
 """Below it the half of the rate's doubling that half the bytes allow is not reached."""
 
-RowCheck = Callable[[PublishedRow], Iterator[Finding]]
+RowCheck = Callable[[PublishedRow], Iterator[AuditFinding]]
 
 
 def row_findings(
     rows: Sequence[PublishedRow], beside: Sequence[PublishedRow] = ()
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yield the findings on published rows."""
     for row in rows:
         for check in _CHECKS:
             yield from check(row)
     yield from unstated_findings(rows)
     for label, members in series([*rows, *beside]).items():
-        yield from _series_findings(label, members)
+        yield from _of_series(label, members)
     training = [row for row in rows if row.phase == "train" and row.images_per_second]
     yield from _small_gains(training)
     yield from _confounded(training)
@@ -69,7 +69,7 @@ def bound_finding(
     precision: str,
     images_per_second_per_gpu: float,
     url: str | None = None,
-) -> Finding | None:
+) -> AuditFinding | None:
     """Return a finding if the rate of ResNet-50 exceeds the bound of the GPU."""
     if precision == "fp32":
         return None
@@ -85,7 +85,7 @@ def bound_finding(
                 f"at full memory bandwidth reach {bound.images_per_second:,.0f}"
             )
             claim = f"{images_per_second_per_gpu:,.0f} images/s per GPU"
-            return Finding(code, subject, claim, evidence, url)
+            return AuditFinding.of(code, subject, claim, evidence, url)
     return None
 
 
@@ -103,8 +103,8 @@ def superlinear(points: Sequence[tuple[int, float]]) -> tuple[int, float] | None
     return size, highest
 
 
-def _finding(code: str, row: PublishedRow, evidence: str) -> Finding:
-    return Finding(code, row.label, _claim(row), evidence, row.url)
+def _finding(code: str, row: PublishedRow, evidence: str) -> AuditFinding:
+    return AuditFinding.of(code, row.label, _claim(row), evidence, row.url)
 
 
 def _claim(row: PublishedRow) -> str:
@@ -115,7 +115,7 @@ def _claim(row: PublishedRow) -> str:
     return f"{row.time_to_target_minutes:g} minutes"
 
 
-def _layout(row: PublishedRow) -> Iterator[Finding]:
+def _layout(row: PublishedRow) -> Iterator[AuditFinding]:
     # torch.compile chooses the layout of convolutions itself.
     if (
         row.precision in SIXTEEN_BIT
@@ -129,7 +129,7 @@ def _layout(row: PublishedRow) -> Iterator[Finding]:
         )
 
 
-def _statistic(row: PublishedRow) -> Iterator[Finding]:
+def _statistic(row: PublishedRow) -> Iterator[AuditFinding]:
     detail = row.statistic_detail or row.statistic or ""
     in_full = "; ".join(filter(None, (detail, row.conditions)))
     for window, code in (
@@ -143,26 +143,26 @@ def _statistic(row: PublishedRow) -> Iterator[Finding]:
         yield _finding("mean-of-rates", row, detail)
 
 
-def _data_wait(row: PublishedRow) -> Iterator[Finding]:
+def _data_wait(row: PublishedRow) -> Iterator[AuditFinding]:
     share = row.data_wait_share
     if share is not None and share > INPUT_BOUND_SHARE:
         evidence = f"{share * 100:.0f}% of the step is data wait"
         yield _finding("input-bound", row, evidence)
 
 
-def _precision(row: PublishedRow) -> Iterator[Finding]:
+def _precision(row: PublishedRow) -> Iterator[AuditFinding]:
     on_gpu = row.gpu_name is not None and row.phase != "emulation"
     sixteen_bit = "mixed precision" in (row.conditions or "")
     if on_gpu and row.precision is None and not sixteen_bit:
         yield _finding("precision", row, "none of FP32, TF32, FP16 and BF16 is stated")
 
 
-def _emulated(row: PublishedRow) -> Iterator[Finding]:
+def _emulated(row: PublishedRow) -> Iterator[AuditFinding]:
     if row.phase == "emulation":
         yield _finding("emulated", row, row.statistic_detail or "emulated")
 
 
-def _too_fast(row: PublishedRow) -> Iterator[Finding]:
+def _too_fast(row: PublishedRow) -> Iterator[AuditFinding]:
     # A training of ResNet-50 at another size states it.
     other_size = " px" in (row.conditions or "")
     if row.model != "resnet50" or row.phase != "train" or other_size:
@@ -174,7 +174,7 @@ def _too_fast(row: PublishedRow) -> Iterator[Finding]:
             yield finding
 
 
-def _too_much_speedup(row: PublishedRow) -> Iterator[Finding]:
+def _too_much_speedup(row: PublishedRow) -> Iterator[AuditFinding]:
     if row.speedup is None:
         return
     if superlinear([(1, 1.0), (row.world_size, row.speedup)]) is not None:
@@ -192,7 +192,7 @@ _CHECKS: tuple[RowCheck, ...] = (
 )
 
 
-def _series_findings(label: str, members: Sequence[PublishedRow]) -> Iterator[Finding]:
+def _of_series(label: str, members: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
     first, last = members[0], members[-1]
     claim = f"{first.world_size} to {last.world_size} GPUs"
     statistics = [
@@ -204,11 +204,11 @@ def _series_findings(label: str, members: Sequence[PublishedRow]) -> Iterator[Fi
             f"{device_label('cuda', row.world_size)}: {statistic}"
             for row, statistic in zip(members, statistics, strict=True)
         )
-        yield Finding("mixed-statistics", label, claim, evidence, first.url)
+        yield AuditFinding.of("mixed-statistics", label, claim, evidence, first.url)
     years = sorted({row.year for row in members})
     if len(years) > 1:
         evidence = f"measured in {' and '.join(map(str, years))}"
-        yield Finding("mixed-environment", label, claim, evidence, first.url)
+        yield AuditFinding.of("mixed-environment", label, claim, evidence, first.url)
     beyond = superlinear(
         [(row.world_size, row.images_per_second or 0.0) for row in members]
     )
@@ -217,7 +217,7 @@ def _series_findings(label: str, members: Sequence[PublishedRow]) -> Iterator[Fi
         times = highest * size / first.world_size
         evidence = f"{times:.2f}x speedup on {size / first.world_size:g}x the GPUs: "
         evidence += f"efficiency {highest * 100:.1f}%"
-        yield Finding("superlinear", label, claim, evidence, first.url)
+        yield AuditFinding.of("superlinear", label, claim, evidence, first.url)
 
 
 def _grouped(
@@ -236,7 +236,7 @@ _WHOSE = ("publisher", "software", "model")
 _WHERE = ("world_size", "nnodes", "data")
 
 
-def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
     """Compare 16-bit precision with TF32 or FP32 on the same machine."""
     eligible = [
         row
@@ -256,10 +256,10 @@ def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
                 f"{_claim(baseline)}: {gain:.2f}x"
             )
             claim = f"{sixteen.precision} is {gain:.2f}x {baseline.precision}"
-            yield Finding("small-gain", label, claim, evidence, sixteen.url)
+            yield AuditFinding.of("small-gain", label, claim, evidence, sixteen.url)
 
 
-def _confounded(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+def _confounded(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
     """Find comparisons of precisions that change the batch as well."""
     same = (*_WHOSE, "gpu_name", "memory_format", *_WHERE)
     for label, members in _grouped(rows, *same):
@@ -275,7 +275,7 @@ def _confounded(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
         ]
         claim = " against ".join(sorted(batches))
         evidence = ", ".join(parts)
-        yield Finding("confounded", label, claim, evidence, members[0].url)
+        yield AuditFinding.of("confounded", label, claim, evidence, members[0].url)
 
 
 def _best(

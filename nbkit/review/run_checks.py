@@ -16,7 +16,7 @@ from typing import Any
 from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.plural import plural
 from nbkit.review.claim_checks import cache_evidence
-from nbkit.review.findings import Finding
+from nbkit.review.findings import AuditFinding
 from nbkit.review.row_checks import (
     INPUT_BOUND_SHARE,
     bound_finding,
@@ -71,17 +71,17 @@ class _Facts:
         self.fingerprint: Line = data.get("fingerprint") or {}
 
 
-def run_findings(run: StoredRun) -> Iterator[Finding]:
+def run_findings(run: StoredRun) -> Iterator[AuditFinding]:
     """Yield the findings on a run."""
     with report_corruption(run.paths.root):
         facts = _Facts(run)
         for check in _CHECKS:
             for code, evidence in check(facts):
-                yield Finding(code, facts.subject, facts.claim, evidence)
+                yield AuditFinding.of(code, facts.subject, facts.claim, evidence)
         yield from _too_fast(facts)
 
 
-def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
+def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[AuditFinding]:
     """Yield the findings on a comparison of arms."""
     known = {arm: [_Facts(run) for run in runs] for arm, runs in arms.items() if runs}
     if not known:
@@ -91,7 +91,7 @@ def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
     checks = (_few_runs, _mixed_environment, _confounded, _superlinear)
     for check in checks:
         for code, evidence in check(known):
-            yield Finding(code, subject, claim, evidence)
+            yield AuditFinding.of(code, subject, claim, evidence)
 
 
 Outcome = tuple[str, str]
@@ -268,7 +268,7 @@ _CHECKS: tuple[Callable[[_Facts], Iterator[Outcome]], ...] = (
 )
 
 
-def _too_fast(facts: _Facts) -> Iterator[Finding]:
+def _too_fast(facts: _Facts) -> Iterator[AuditFinding]:
     config, summary = facts.config, facts.summary
     rate, name = summary.images_per_second, summary.device_name
     is_modelled = config.task == "train" and config.model == "resnet50"

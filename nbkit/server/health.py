@@ -13,7 +13,8 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_config_path, jupyter_path
 
-from nbkit.health import CheckResult, check, installed, stream
+from nbkit.findings import Finding
+from nbkit.health import check, installed, tell
 from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
 
 _EXTENSION = "nbkit.server"
@@ -26,14 +27,14 @@ _WIDGETS = {
 _AGAIN = f"{REINSTALL}, then restart Jupyter and reload the page"
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results of the environment of this Python."""
     version = installed("jupyterlab")
     is_usable = version is not None and version.startswith("4.")
     detail = version or "not installed"
     detail += ", not version 4" if version and not is_usable else ""
     command = pip_install("jupyterlab")
-    yield check("JupyterLab", is_usable, detail, command, "failure")
+    yield check("JupyterLab", is_usable, detail, command, "error")
     notebook = installed("notebook")
     if notebook is not None:
         shows_sidebar = int(notebook.partition(".")[0]) >= 7
@@ -45,7 +46,7 @@ def checks() -> Iterator[CheckResult]:
     except RuntimeError:
         # A container may give its processes a user that the system does not know.
         detail, remedy = "this user has no home folder", "set HOME to a folder"
-        yield CheckResult("Home folder", "failure", detail, remedy)
+        yield Finding("Home folder", "error", detail, remedy)
         return
     parts = {
         "Server extension": ("server extension list", _server_extension),
@@ -57,10 +58,10 @@ def checks() -> Iterator[CheckResult]:
         except (ImportError, AttributeError, TypeError, KeyError) as error:
             detail = f"unknown: Jupyter's interface has changed ({error!r})"
             remedy = f"check nbkit with `jupyter {command}`, and update nbkit"
-            yield CheckResult(what, "warning", detail, remedy)
+            yield Finding(what, "warning", detail, remedy)
 
 
-def _server_extension(what: str) -> Iterator[CheckResult]:
+def _server_extension(what: str) -> Iterator[Finding]:
     """Check whether a Jupyter server would load the extension, and can."""
     from jupyter_server.extension.config import ExtensionConfigManager
     from jupyter_server.extension.manager import ExtensionPackage
@@ -70,17 +71,17 @@ def _server_extension(what: str) -> Iterator[CheckResult]:
     if not enabled.get(_EXTENSION):
         detail = "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
         remedy = f"jupyter server extension enable {_EXTENSION}, then restart Jupyter"
-        yield CheckResult(what, "failure", detail, remedy)
+        yield Finding(what, "error", detail, remedy)
         return
     try:
         valid = ExtensionPackage(name=_EXTENSION, enabled=True).validate()
         detail = "enabled" if valid else "enabled, but not valid"
     except ImportError as error:
         valid, detail = False, f"enabled, but cannot be imported: {error}"
-    yield check(what, valid, detail, _AGAIN, "failure")
+    yield check(what, valid, detail, _AGAIN, "error")
 
 
-def _pages(what: str) -> Iterator[CheckResult]:
+def _pages(what: str) -> Iterator[Finding]:
     """Check whether the browser gets the part that belongs to nbkit, and widgets."""
     from jupyterlab_server.config import get_federated_extensions, get_page_config
 
@@ -89,28 +90,28 @@ def _pages(what: str) -> Iterator[CheckResult]:
     disabled = get_page_config(labextensions).get("disabledExtensions") or {}
     version, own = installed(DISTRIBUTION), pages.get(_PAGE)
     if own is None:
-        yield CheckResult(what, "failure", "not installed", _AGAIN)
+        yield Finding(what, "error", "not installed", _AGAIN)
     elif disabled.get(_PAGE):
         remedy = f"jupyter labextension enable {_PAGE}, then reload the page"
-        yield CheckResult(what, "failure", "disabled", remedy)
+        yield Finding(what, "error", "disabled", remedy)
     elif own["version"] != version:
         detail = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"
-        yield CheckResult(what, "failure", detail, _AGAIN)
+        yield Finding(what, "error", detail, _AGAIN)
     else:
-        yield CheckResult(what, "ok", f"{own['version']}, enabled")
+        yield Finding(what, "ok", f"{own['version']}, enabled")
     missing = [package for page, package in _WIDGETS.items() if page not in pages]
     if missing:
         detail = f"JupyterLab has no {' and '.join(missing)}"
         remedy = f"{pip_install(*missing)}, then reload the page"
-        yield CheckResult("Widgets", "failure", detail, remedy)
+        yield Finding("Widgets", "error", detail, remedy)
     off = [page for page in _WIDGETS if page in pages and disabled.get(page)]
     for page in off:
         remedy = f"jupyter labextension enable {page}, then reload the page"
-        yield CheckResult("Widgets", "failure", f"{page} is disabled", remedy)
+        yield Finding("Widgets", "error", f"{page} is disabled", remedy)
     if not missing and not off:
         detail = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
         detail += "tested in Chromium only; VS Code and other browsers are untested"
-        yield CheckResult("Widgets", "ok", detail)
+        yield Finding("Widgets", "ok", detail)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbkit.errors import StoreError
-from nbkit.health import CheckResult, check, stream
+from nbkit.findings import Finding
+from nbkit.health import check, tell
 from nbkit.plural import plural
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
@@ -26,18 +27,18 @@ _LEAST_FREE_BYTES = 5 * 2**30
 _MOVE = "or set NBKIT_HOME to another folder"
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results; a test folder is made in the store, and removed."""
     try:
         store = store_folder()
     except StoreError as error:
         what, _, remedy = str(error).removesuffix(".").partition(". ")
-        yield CheckResult("Store", "failure", what, remedy)
+        yield Finding("Store", "error", what, remedy)
         return
     lowest = next(path for path in (store, *store.parents) if os.path.lexists(path))
     if not lowest.is_dir():
         remedy = "set NBKIT_HOME to a folder"
-        yield CheckResult("Store", "failure", f"{lowest} is not a folder", remedy)
+        yield Finding("Store", "error", f"{lowest} is not a folder", remedy)
         return
     # A folder below one that this user may not enter raises a different error.
     seen = (path for path in (store, *store.parents) if os.access(path, os.F_OK))
@@ -89,11 +90,11 @@ def _locks(path: Path) -> bool:
     return True
 
 
-def _place(store: Path, exists: bool) -> CheckResult:
+def _place(store: Path, exists: bool) -> Finding:
     origin = "NBKIT_HOME" if os.environ.get("NBKIT_HOME") else "default"
     if not exists:
-        detail = f"{store} ({origin}); the first run creates it"
-        return CheckResult("Store", "ok", detail)
+        found = f"{store} ({origin}); the first run creates it"
+        return Finding("Store", "ok", found)
     other_users = stat.S_IRWXG | stat.S_IRWXO
     is_open = origin == "default" and bool(store.stat().st_mode & other_users)
     detail = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
@@ -102,16 +103,16 @@ def _place(store: Path, exists: bool) -> CheckResult:
     return check("Store", not is_open, detail, remedy)
 
 
-def _writing(store: Path, folder: Path) -> CheckResult:
+def _writing(store: Path, folder: Path) -> Finding:
     try:
         problem = try_writing(folder)
     except StoreError as error:
-        detail, end, remedy = str(error).removesuffix(".").partition("): ")
-        return CheckResult("Writing", "failure", detail + end[:1], remedy)
+        found, end, remedy = str(error).removesuffix(".").partition("): ")
+        return Finding("Writing", "error", found + end[:1], remedy)
     where = "" if folder == store else f", tried in {folder}"
     detail = problem or f"replacing, linking and locking files works{where}"
     remedy = f"use another file system, {_MOVE}"
-    return check("Writing", not problem, detail, remedy, "failure")
+    return check("Writing", not problem, found, remedy, "error")
 
 
 if __name__ == "__main__":

@@ -37,40 +37,68 @@ DAMAGE_ERRORS = (
 holds nonsense; `StoreError` is an OSError."""
 
 _FILES = RunPaths(Path())
-_TYPES: dict[str, dict[type, tuple[str, ...]]] = {
-    _FILES.record.name: {
-        dict: (
-            *("time", "cause", "queue", "supervisor", "launch", "launch.job", "code"),
-            *("environment", "environment.packages", "machine", "storage", "system"),
-        ),
-        int: ("attempt",),
-        list: ("launch.devices", "attempts"),
-        str: ("state", "name", "cause.message", "cause.traceback"),
+STORED_FIELDS: dict[str, dict[str, tuple[type, str]]] = {
+    _FILES.config.name: {
+        "name": (str, "name of the run"),
+        "task": (str, "what the ranks execute, such as a function"),
+        "model": (str, "name of the model"),
+        "engine": (str, "what starts the ranks"),
+        "steps": (int, "optimizer steps"),
     },
     _FILES.submission.name: {
-        dict: ("supervisor", "owner", "tags", "job"),
-        int: ("attempt",),
-        str: ("name", "time", "notebook", "job.cluster"),
+        "name": (str, "name of the run"),
+        "time": (str, "time of the launch, UTC"),
+        "attempt": (int, "number of this attempt, from 0"),
+        "notebook": (str, "notebook that launched it"),
+        "owner": (dict, "process that launched it: host, pid, start"),
+        "supervisor": (dict, "process that supervises it: host, pid, start"),
+        "tags": (dict, "its study, arm and repeat"),
+        "job": (dict, "its Slurm job"),
+        "job.cluster": (str, "the job's Slurm cluster"),
+    },
+    _FILES.record.name: {
+        "name": (str, "name of the run"),
+        "state": (str, "a `RunState`"),
+        "attempt": (int, "number of this attempt, from 0"),
+        "attempts": (list, "the attempts that have ended: state, times, message"),
+        "time": (dict, "when it was submitted, started, running and ended, UTC"),
+        "cause": (dict, "why it failed or was stopped"),
+        "cause.message": (str, "the error"),
+        "cause.traceback": (str, "traceback of the rank"),
+        "queue": (dict, "what it waits for"),
+        "supervisor": (dict, "process that supervises it: host, pid, start"),
+        "launch": (dict, "how its ranks were started"),
+        "launch.devices": (list, "names of its devices"),
+        "launch.job": (dict, "its Slurm job"),
+        "code": (dict, "git commit and changes"),
+        "environment": (dict, "software and environment variables"),
+        "environment.packages": (dict, "version of each Python package"),
+        "machine": (dict, "host, CPUs, memory and devices"),
+        "storage": (dict, "file system of the data"),
+        "system": (dict, "driver, and load of GPUs and host during the run"),
     },
     _FILES.worker.name: {
-        dict: ("nonfinite", "data", "data.fingerprint"),
-        list: ("ranks", "devices"),
+        "devices": (list, "the device of each rank"),
+        "ranks": (list, "times of each rank over the measured steps"),
+        "data": (dict, "the data set"),
+        "data.fingerprint": (dict, "hash and size of the data set"),
+        "nonfinite": (dict, "first NaN or Inf, and its step"),
     },
     StudyPaths(Path()).study.name: {
-        dict: ("plan", "arms", "environment"),
-        int: ("repeats",),
-        list: ("order", "runs"),
-        str: ("name",),
+        "name": (str, "name of the study"),
+        "plan": (dict, "facts that its report needs"),
+        "arms": (dict, "configuration of each arm"),
+        "environment": (dict, "environment variables of its runs"),
+        "repeats": (int, "runs of each arm"),
+        "order": (list, "arm and repeat of each run, in order of start"),
+        "runs": (list, "the runs that were started"),
     },
-    _FILES.config.name: {int: ("steps",), str: ("task", "model", "name", "engine")},
 }
-"""What readers build upon, by file: a value of another type is damage. Every one may be
-missing or null."""
+"""Fields that readers rely on, by file: type and content. A value of another type is
+damage; each field may be missing or null. An object stands before its own fields."""
 _PLACES = {
-    file: [
-        (*key.partition(".")[::2], kind) for kind, keys in rows.items() for key in keys
-    ]
-    for file, rows in _TYPES.items()
+    file: [(*name.partition(".")[::2], kind) for name, (kind, _) in fields.items()]
+    for file, fields in STORED_FIELDS.items()
 }
 _WORDS = {int: "an integer", str: "text", dict: "an object", list: "a list"}
 _JOB_ID = re.compile(r"[0-9]{1,20}(_[0-9]{1,20})?")

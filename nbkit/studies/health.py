@@ -11,7 +11,8 @@ from pathlib import Path
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.paths import jupyter_data_dir
 
-from nbkit.health import CheckResult, check, check_package, stream
+from nbkit.findings import Finding
+from nbkit.health import check, check_package, tell
 from nbkit.packages import pip_install
 from nbkit.reading import parse_object, read_file
 from nbkit.studies.notebooks import notebooks
@@ -22,14 +23,14 @@ _LIMIT_SECONDS = 20.0
 """For another interpreter to start."""
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results."""
     command = pip_install("papermill")
-    yield check_package("papermill", "papermill", "not installed", command, "failure")
+    yield check_package("papermill", "papermill", "not installed", command, "error")
     count = len(notebooks())
     status = f"{count} installed" if count else "none found"
     remedy = "reinstall nbkit from a wheel or a complete checkout"
-    yield check("Notebooks", count > 0, status, remedy, "failure")
+    yield check("Notebooks", count > 0, status, remedy, "error")
     # What is found in a folder, not made up: Jupyter offers its own kernel always.
     try:
         folder = KernelSpecManager().find_kernel_specs().get(_KERNEL)
@@ -38,19 +39,19 @@ def checks() -> Iterator[CheckResult]:
     yield _kernel(None if folder is None else Path(folder))
 
 
-def _kernel(folder: Path | None) -> CheckResult:
+def _kernel(folder: Path | None) -> Finding:
     """Judge the kernel that notebooks name."""
     remedy = f"{shlex.quote(sys.executable)} -m ipykernel install --sys-prefix"
     if folder is None:
         status = f"no kernel named {_KERNEL}"
-        return CheckResult("Kernel", "failure", status, remedy)
+        return Finding("Kernel", "error", status, remedy)
     if Path(jupyter_data_dir()) in folder.parents:
         remedy = remedy.replace("--sys-prefix", "--user")
     python = _python_of(folder)
     is_usable = python is None or _has_nbkit(python)
     status = f"{_KERNEL} ({folder})"
     status += "" if is_usable else f" starts {python}, where nbkit was not found"
-    return check("Kernel", is_usable, status, remedy, "failure")
+    return check("Kernel", is_usable, status, remedy, "error")
 
 
 def _python_of(folder: Path) -> str | None:

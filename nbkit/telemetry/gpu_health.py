@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import CheckResult, State, check, stream
+from nbkit.findings import Finding, Severity
+from nbkit.health import check, tell
 from nbkit.telemetry.condition import GpuCondition
 from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
@@ -26,7 +27,7 @@ _XID = re.compile(r"NVRM: Xid \(PCI:(?P<slot>[\w:.]+)\): (?P<code>\d+)")
 _LOG_SECONDS = 5.0
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results; the kernel's log, which few may read, comes last."""
     from nbkit.telemetry.nvml import open_nvml
 
@@ -38,41 +39,41 @@ def checks() -> Iterator[CheckResult]:
         yield _without_nvml(error)
         return
     versions = f"{driver or 'unknown version'}, CUDA up to {cuda or 'unknown'}"
-    yield CheckResult("NVIDIA driver", "ok", versions)
+    yield Finding("NVIDIA driver", "ok", versions)
     yield from _kinds(devices)
     for gpu in devices:
         if gpu.error:
             detail = f"cannot be read ({gpu.error})"
-            yield CheckResult(f"GPU {gpu.index}", "failure", detail, RESET)
+            yield Finding(f"GPU {gpu.index}", "error", detail, RESET)
         elif gpu.mig_enabled:
             detail = "in MIG mode; an instance supports only one rank"
-            yield CheckResult(f"GPU {gpu.index}", "info", detail)
+            yield Finding(f"GPU {gpu.index}", "note", detail)
     yield from _persistence(devices)
     yield from _conditions(conditions)
     yield from _hidden(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
     yield from judge_log(_kernel_log(), devices)
 
 
-def _without_nvml(error: NvmlUnavailableError) -> CheckResult:
+def _without_nvml(error: NvmlUnavailableError) -> Finding:
     if error.reason == "no gpu":
-        return CheckResult("GPUs", "info", "none here: runs compute on CPUs")
+        return Finding("GPUs", "note", "none here: runs compute on CPUs")
     what, _, remedy = str(error).partition(": ")
     # A container may be meant to compute on CPUs, beside the host's GPUs.
     is_meant = error.reason == "no library" and container_kind() is not None
-    state: State = "warning" if is_meant else "failure"
+    severity: Severity = "warning" if is_meant else "error"
     remedy = f"{remedy.removesuffix('.')}; until then, runs use CPUs"
-    return CheckResult("GPUs", state, what, remedy)
+    return Finding("GPUs", severity, what, remedy)
 
 
-def _kinds(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
-    kinds = _by_value((_kind(gpu), gpu.index) for gpu in devices if not gpu.error)
+def _kinds(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
+    kinds = _alike((_kind(gpu), gpu.index) for gpu in devices if not gpu.error)
     for kind, indices in kinds:
-        yield CheckResult("GPUs", "ok", f"{len(indices)} x {kind}")
+        yield Finding("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
         alike = ",".join(map(str, max((indices for _, indices in kinds), key=len)))
         detail = f"{len(kinds)} models: a mixed run is as slow as the slowest GPU"
         remedy = f"export CUDA_VISIBLE_DEVICES={alike} selects GPUs of one model"
-        yield CheckResult("Mix of GPUs", "warning", detail, remedy)
+        yield Finding("Mix of GPUs", "warning", detail, remedy)
 
 
 def _kind(gpu: GpuDevice) -> str:
@@ -84,19 +85,19 @@ def _kind(gpu: GpuDevice) -> str:
     return f"{name}, {size}, compute capability {gpu.compute_capability or 'unknown'}"
 
 
-def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
+def _persistence(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
     off = [gpu.index for gpu in devices if gpu.persistence_mode is False]
     if off:
         detail = f"off on {named(off)}: each start on an idle GPU takes seconds longer"
         host = "" if container_kind() is None else ", on the host"
         remedy = f"sudo nvidia-smi -pm 1{host}"
-        yield CheckResult("Persistence", "warning", detail, remedy)
+        yield Finding("Persistence", "warning", detail, remedy)
     elif any(gpu.persistence_mode for gpu in devices):
         detail = "on: the driver keeps the GPUs initialized"
-        yield CheckResult("Persistence", "ok", detail)
+        yield Finding("Persistence", "ok", detail)
 
 
-def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
+def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
     """Yield what holds GPUs back, alike GPUs in one line."""
     what = "Fabric manager"
     for fabric, indices in _by_value((gpu.fabric, gpu.index) for gpu in conditions):
@@ -104,7 +105,7 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
         detail = f"{fabric} on {named(indices)}: CUDA cannot initialize"
         detail = f"{named(indices)} can use NVSwitch" if is_done else detail
         remedy = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
-        yield check(what, is_done, detail, f"{remedy}driver's own", "failure")
+        yield check(what, is_done, detail, f"{remedy}driver's own", "error")
     links = ((gpu.pcie_width, gpu.pcie_width_max, gpu.index) for gpu in conditions)
     for (width, most), indices in _reduced(links):
         detail = f"{named(indices)} limited to {width} of {most} lanes: slow transfers"
@@ -112,16 +113,16 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
             "power off, reseat card and riser; sudo lspci -vv | grep -i downgraded "
             "shows the slot"
         )
-        yield CheckResult("PCIe link", "warning", detail, remedy)
+        yield Finding("PCIe link", "warning", detail, remedy)
     for gpu in conditions:
         if gpu.remap_failed:
             detail = "memory is defective and cannot be repaired (row remapping failed)"
             remedy = "replace the GPU"
-            yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
+            yield Finding(f"GPU {gpu.index}", "error", detail, remedy)
         elif gpu.remap_pending:
             detail = "defective memory is remapped at the next reset (remap pending)"
             remedy = f"sudo nvidia-smi --gpu-reset -i {gpu.index} while it is idle"
-            yield CheckResult(f"GPU {gpu.index}", "warning", detail, remedy)
+            yield Finding(f"GPU {gpu.index}", "warning", detail, remedy)
     limits = (
         (gpu.power_limit_watts, gpu.power_limit_default_watts, gpu.index)
         for gpu in conditions
@@ -130,7 +131,7 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
         detail = f"{named(indices)} limited to {limit:.0f} of {default:.0f} W"
         numbers = ",".join(map(str, indices))
         remedy = f"sudo nvidia-smi -i {numbers} -pl {default:.0f}"
-        yield CheckResult("Power limit", "warning", detail, remedy)
+        yield Finding("Power limit", "warning", detail, remedy)
 
 
 def _reduced(
@@ -157,7 +158,7 @@ def named(indices: Sequence[int]) -> str:
     return f"GPU {', '.join(first)} and {last}" if first else f"GPU {last}"
 
 
-def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[CheckResult]:
+def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Finding]:
     # It may name instances of a divided GPU, which are not separate GPUs.
     if setting is None or any(gpu.mig_enabled for gpu in devices):
         return
@@ -168,19 +169,19 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Check
         detail = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
         detail += f"ignores it and all later entries: {visible} of {len(devices)} left"
         remedy = "unset it, or use GPUs listed by nvidia-smi -L"
-        yield CheckResult(what, "failure", detail, remedy)
+        yield Finding(what, "error", detail, remedy)
     elif visible < len(devices):
         detail = f"{visible} of {len(devices)} GPUs (CUDA_VISIBLE_DEVICES={setting!r})"
-        state: State = "info" if visible else "warning"
-        yield CheckResult(what, state, detail, "unset it to use them all")
+        severity: Severity = "note" if visible else "warning"
+        yield Finding(what, severity, detail, "unset it to use them all")
 
 
-def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
+def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding]:
     """Yield the errors that the driver wrote into the kernel's log since the boot."""
     what = "Xid errors"
     if log is None:
         detail = "the kernel log cannot be read"
-        yield CheckResult(what, "info", detail, "sudo dmesg | grep Xid")
+        yield Finding(what, "note", detail, "sudo dmesg | grep Xid")
         return
     slots = {_slot(gpu.pci_bus_id): f"GPU {gpu.index}" for gpu in devices}
     counts = Counter(
@@ -188,19 +189,19 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
         for match in _XID.finditer(log)
     )
     if not counts:
-        yield CheckResult(what, "ok", "none in the kernel log")
+        yield Finding(what, "ok", "none in the kernel log")
     for (gpu, code), count in counts.items():
         detail = f"{code} of {gpu}, {count}x in the kernel log"
         if code in _OF_PROGRAMS:
             detail += ": a program failed or was ended"
-            yield CheckResult(what, "info", detail)
+            yield Finding(what, "note", detail)
         elif code == _LOST:
             detail += ": fell off the bus"
-            yield CheckResult(what, "warning", detail, "reboot, or reseat the card")
+            yield Finding(what, "warning", detail, "reboot, or reseat the card")
         else:
             index = gpu[4:] if gpu.startswith("GPU ") else f"{gpu.partition('.')[0]}.0"
             remedy = f"sudo nvidia-smi --gpu-reset -i {index} while idle, or replace it"
-            yield CheckResult(what, "warning", detail, remedy)
+            yield Finding(what, "warning", detail, remedy)
 
 
 def _slot(bus_id: str | None) -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import CheckResult, State, check, installed, stream
+from nbkit.findings import Finding
+from nbkit.health import check, installed, tell
 from nbkit.packages import (
     DISTRIBUTION,
     NAMESAKE,
@@ -48,19 +49,19 @@ _FEWEST_PROCESSES = 4096
 """Threads count too: a rank, its loading processes and torch take hundreds."""
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results, the driver last."""
     if platform.system() != "Linux":
         remedy = "launch on a Linux host; this one can only show and compare runs"
-        yield CheckResult("System", "failure", platform.system(), remedy)
+        yield Finding("System", "error", platform.system(), remedy)
         return
     machine = describe_machine(gpus=False)
     parts = [machine["operating_system"], f"Linux {machine['kernel']}"]
     parts += [machine["hypervisor"]] if machine["hypervisor"] else []
     parts += [f"{machine['container']} container"] if machine["container"] else []
-    yield CheckResult("System", "ok", ", ".join(map(str, parts)))
+    yield Finding("System", "ok", ", ".join(map(str, parts)))
     detail = f"{platform.python_version()} ({sys.executable})"
-    yield CheckResult("Python", "ok", detail)
+    yield Finding("Python", "ok", detail)
     yield _nbkit()
     yield from _packages()
     usable, model = machine["usable_cpus"], machine["cpu_model"] or "unknown model"
@@ -71,7 +72,7 @@ def checks() -> Iterator[CheckResult]:
     detail = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
     if (usable := machine["usable_memory_bytes"]) != machine["memory_total_bytes"]:
         detail = f"{usable / 2**30:.1f} GiB (control group) of {detail}"
-    yield CheckResult("Memory", "ok", detail)
+    yield Finding("Memory", "ok", detail)
     yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     remedy = f"ulimit -n {_FEWEST_FILES} or more; loader processes open many files"
@@ -83,7 +84,7 @@ def checks() -> Iterator[CheckResult]:
     yield from gpu_health.checks()
 
 
-def _nbkit() -> CheckResult:
+def _nbkit() -> Finding:
     """Say which nbkit is here, and whether another project's is installed over it."""
     detail, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
     if other is not None:
@@ -91,10 +92,10 @@ def _nbkit() -> CheckResult:
         detail += "project that uses the folder nbkit, is also installed"
     # What both have written goes with the other one.
     remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
-    return check("nbkit", other is None, detail, remedy, "failure")
+    return check("nbkit", other is None, detail, remedy, "error")
 
 
-def _packages() -> Iterator[CheckResult]:
+def _packages() -> Iterator[Finding]:
     """Say what is newer than all that was tested: where something fails, look there."""
     versions = newest_tested()
     newer = newer_than_tested(versions)
@@ -102,31 +103,31 @@ def _packages() -> Iterator[CheckResult]:
         names = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
         detail = f"newer than tested: {', '.join(names)}"
         remedy = "if errors occur, install the tested versions"
-        yield CheckResult("Packages", "info", detail, remedy)
+        yield Finding("Packages", "note", detail, remedy)
 
 
-def _binding(num_nodes: int | None) -> CheckResult:
+def _binding(num_nodes: int | None) -> Finding:
     """Try whether a process may choose its CPUs, and say what there is to choose."""
     try:
         os.sched_setaffinity(0, os.sched_getaffinity(0))
     except OSError as error:
         detail = f"not possible here ({error.strerror})"
         remedy = "cpu_binding leaves ranks unbound; allow sched_setaffinity"
-        return CheckResult("CPU binding", "warning", detail, remedy)
+        return Finding("CPU binding", "warning", detail, remedy)
     nodes = (
         "NUMA nodes unknown" if num_nodes is None else plural(num_nodes, "NUMA node")
     )
-    return CheckResult("CPU binding", "ok", f"possible; {nodes}")
+    return Finding("CPU binding", "ok", f"possible; {nodes}")
 
 
-def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
+def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
     """Return whether there is enough shared memory for DataLoader and NCCL."""
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:
         detail = f"{folder} cannot be checked ({error.strerror})"
         remedy = f"DataLoader processes require it: sudo mount -t tmpfs tmpfs {folder}"
-        return CheckResult("Shared memory", "failure", detail, remedy)
+        return Finding("Shared memory", "error", detail, remedy)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
     who = plural(processes, "loading process", "loading processes")
@@ -142,7 +143,7 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
     return check("Shared memory", space.free >= needed, detail, remedy)
 
 
-def _processes() -> CheckResult:
+def _processes() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     detail = _count(soft, hard)
     remedy = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
@@ -156,7 +157,7 @@ def _processes() -> CheckResult:
     return check("Processes", soft not in range(_FEWEST_PROCESSES), detail, remedy)
 
 
-def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> CheckResult:
+def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
     """Look at what NCCL needs to register buffers with an InfiniBand or RoCE card."""
     # https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -167,7 +168,7 @@ def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> CheckResult:
     return check("Locked memory", is_unlimited or not names, detail, remedy)
 
 
-def _replay() -> Iterator[CheckResult]:
+def _replay() -> Iterator[Finding]:
     """Say that viewers play a trace, if one is set."""
     setting = SourceSetting.from_environment()
     if setting.kind == "nvml":
@@ -177,13 +178,13 @@ def _replay() -> Iterator[CheckResult]:
         setting.open().close()
     except NvmlUnavailableError as error:
         # A trace may play a machine without a GPU.
-        state: State = "failure" if error.reason == "source cannot be used" else "info"
         remedy = f"unset {SOURCE_VARIABLE}"
-        yield CheckResult("GPU replay", state, str(error), remedy)
+        severity = "error" if error.reason == "source cannot be used" else "note"
+        yield Finding("GPU replay", severity, str(error), remedy)
         return
     detail = f"{value}: the sidebar and nbkit monitor replay a trace"
     remedy = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
-    yield CheckResult("GPU replay", "info", detail, remedy)
+    yield Finding("GPU replay", "note", detail, remedy)
 
 
 def _mib(size_bytes: int) -> str:

@@ -20,7 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import CheckResult, State, check, check_package, installed, stream
+from nbkit.findings import Finding, Severity
+from nbkit.health import check, check_package, installed, tell
 from nbkit.packages import packages_of, pip_install
 from nbkit.plural import plural
 from nbkit.telemetry.cuda_errors import cuda_advice
@@ -84,7 +85,7 @@ class TorchGpus:
     """Warning of torch when it searched for GPUs."""
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[Finding]:
     """Yield the results; torch before its companions."""
     driver = _driver_gpus()
     # Together: each torchvision belongs to one torch.
@@ -96,7 +97,7 @@ def checks() -> Iterator[CheckResult]:
         yield from judge_gpus(driver, _torch_gpus(torch))
         yield from _collectives(torch, driver)
         both = pip_install("torch", "torchvision")
-        vision = CheckResult("torchvision", "failure", "not installed", both)
+        vision = Finding("torchvision", "error", "not installed", both)
         yield from _import("torchvision", "torchvision", remedy=anew, missing=vision)
         words = "not installed: runs write no TensorBoard files"
         command = pip_install("tensorboard")
@@ -105,10 +106,10 @@ def checks() -> Iterator[CheckResult]:
     yield from _nvimagecodec(driver)
     yield from _dali(driver)
     words = "not installed; only INT8 on GPUs needs it"
-    yield check_package("torchao", "torchao", words, pip_install("torchao"), "info")
+    yield check_package("torchao", "torchao", words, pip_install("torchao"), "note")
 
 
-def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
+def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
     """Yield whether torch can use the GPUs that the driver shows."""
     if not driver.uuids:
         return
@@ -116,7 +117,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
     missing = sorted(
         {cc for cc in driver.capabilities if not covers(torch.arches, _version(cc))}
     )
-    state: State = "failure"
+    severity: Severity = "error"
     if torch.cuda is None:
         detail = (
             f"torch {torch.version} is built without CUDA, but the driver shows "
@@ -138,11 +139,11 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
         detail = "torch and the driver detect different GPUs"
         remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
     else:
-        state, remedy = "ok", ""
+        severity, remedy = "ok", ""
         detail = f"{seen} of {count}, CUDA {torch.cuda}"
         if driver.cuda is not None and _version(torch.cuda) > _version(driver.cuda):
             detail += f", supported by driver CUDA {driver.cuda} (same major version)"
-    yield CheckResult("torch on GPUs", state, detail, remedy)
+    yield Finding("torch on GPUs", severity, detail, remedy)
 
 
 def _remedy_without_gpus(torch: TorchGpus, driver: DriverGpus) -> str:
@@ -212,15 +213,15 @@ def _torch_gpus(torch: ModuleType) -> TorchGpus:
     return TorchGpus(torch.__version__, torch.version.cuda, uuids, arches, words)
 
 
-def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[CheckResult]:
+def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[Finding]:
     if driver.uuids and torch.version.cuda is not None:
         if torch.distributed.is_nccl_available():
             number = ".".join(map(str, torch.cuda.nccl.version()))
-            yield CheckResult("NCCL", "ok", number)
+            yield Finding("NCCL", "ok", number)
         else:
             detail = "not in this torch build: multi-GPU training fails"
             anew = pip_install("torch", "torchvision", options="--force-reinstall")
-            yield CheckResult("NCCL", "failure", detail, anew)
+            yield Finding("NCCL", "error", detail, anew)
     try:
         _reduce(torch)
     except (OSError, RuntimeError) as error:
@@ -228,9 +229,9 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[CheckResult]
         remedy = "check that this host's name resolves (getent hosts $(hostname))"
         if "127.0.0.1" in detail:
             remedy = "start the loopback interface (ip link set lo up)"
-        yield CheckResult("gloo", "failure", detail, remedy)
+        yield Finding("gloo", "error", detail, remedy)
     else:
-        yield CheckResult("gloo", "ok", "an all-reduce of one rank works")
+        yield Finding("gloo", "ok", "an all-reduce of one rank works")
 
 
 def _reduce(torch: ModuleType) -> None:
@@ -242,7 +243,7 @@ def _reduce(torch: ModuleType) -> None:
         group.destroy_process_group()
 
 
-def _nvimagecodec(driver: DriverGpus) -> Iterator[CheckResult]:
+def _nvimagecodec(driver: DriverGpus) -> Iterator[Finding]:
     """Say which decoder the ``torch`` loader takes."""
     builds = [installed(f"nvidia-nvimgcodec-cu{cuda}") for cuda in (12, 13)]
     missing = [] if any(builds) else ["nvImageCodec"]
@@ -251,30 +252,30 @@ def _nvimagecodec(driver: DriverGpus) -> Iterator[CheckResult]:
         words = f'{" and ".join(missing)} not installed: loader="torch" decodes with '
         words += "Pillow, more slowly"
         command = pip_install(*packages_of(driver.dali))
-        yield CheckResult("nvImageCodec", "info", words, command)
+        yield Finding("nvImageCodec", "note", words, command)
         return
     yield from _import(
         "nvImageCodec",
         "nvidia.nvimgcodec",
         remedy=pip_install(*packages_of(driver.dali), options="--force-reinstall"),
-        state="warning",
+        severity="warning",
         note=', for loader="torch"',
     )
 
 
-def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
+def _dali(driver: DriverGpus) -> Iterator[Finding]:
     builds = {cuda: installed(f"nvidia-dali-cuda{cuda}0") for cuda in (12, 13)}
     versions = {cuda: version for cuda, version in builds.items() if version}
     ours = pip_install(*packages_of(driver.dali))
     if not versions:
         words = 'not installed; only loader="dali" needs it'
-        yield CheckResult("DALI", "info", words, ours)
+        yield Finding("DALI", "note", words, ours)
         return
     if len(versions) > 1:
         words = f"CUDA {' and '.join(map(str, versions))} builds overwrite each other"
         both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in versions)
         remedy = f"pip uninstall -y {both}; {ours}"
-        yield CheckResult("DALI", "warning", words, remedy)
+        yield Finding("DALI", "warning", words, remedy)
         return
     [(cuda, version)] = versions.items()
     package = f"nvidia-dali-cuda{cuda}0"
@@ -284,31 +285,31 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
         words += f"; the driver supports up to {driver.cuda}"
         if _major(driver.cuda) < _OLDEST_DALI_CUDA:
             replace = "update the driver, or use another loader"
-        yield CheckResult("DALI", "warning", words, replace)
+        yield Finding("DALI", "warning", words, replace)
         return
     if cuda > _OLDEST_DALI_CUDA and driver.dali == "dali" and driver.capabilities:
         oldest = min(driver.capabilities, key=_version)
         words += f", which has no code for compute capability {oldest}"
-        yield CheckResult("DALI", "warning", words, replace)
+        yield Finding("DALI", "warning", words, replace)
         return
     yield from _import(
         "DALI",
         "nvidia.dali",
         remedy=pip_install(package, options="--force-reinstall"),
-        state="warning",
+        severity="warning",
         note=f" for CUDA {cuda}",
     )
 
 
-def _missing_torch(driver: DriverGpus) -> CheckResult:
+def _missing_torch(driver: DriverGpus) -> Finding:
     if not driver.uuids:
         detail = "not installed: runs can be shown, but not started"
         command = pip_install(*packages_of("train"))
-        return CheckResult("PyTorch", "warning", detail, command)
+        return Finding("PyTorch", "warning", detail, command)
     detail = f"not installed, but the driver shows {plural(len(driver.uuids), 'GPU')}"
     requirement = "torch" if driver.torch is None else driver.torch.requirement
     command = pip_install(*packages_of("train"), requirement)
-    return CheckResult("PyTorch", "failure", detail, command)
+    return Finding("PyTorch", "error", detail, command)
 
 
 def _import(
@@ -316,10 +317,10 @@ def _import(
     name: str,
     *,
     remedy: str,
-    missing: CheckResult | None = None,
-    state: State = "failure",
+    missing: Finding | None = None,
+    severity: Severity = "error",
     note: str = "",
-) -> Generator[CheckResult, None, ModuleType | None]:
+) -> Generator[Finding, None, ModuleType | None]:
     """Yield a module's version, or why it cannot be imported; return the module."""
     try:
         module: ModuleType = importlib.import_module(name)
@@ -328,14 +329,14 @@ def _import(
             yield missing
             return None
         words = f"{type(error).__name__}: {error}".partition("\n")[0]
-        yield CheckResult(what, state, f"cannot be imported ({words})", remedy)
+        yield Finding(what, severity, f"cannot be imported ({words})", remedy)
         return None
     detail = f"{getattr(module, '__version__', 'installed')}{note}"
-    yield CheckResult(what, "ok", detail)
+    yield Finding(what, "ok", detail)
     return module
 
 
-def judge_compiler(include: Path | None = None) -> CheckResult:
+def judge_compiler(include: Path | None = None) -> Finding:
     """Return whether programs can be compiled against this Python."""
     # On GPUs, Triton compiles a launcher in C for each kernel, on the machine that runs
     # it; on CPUs the kernels themselves are C++.

@@ -13,7 +13,7 @@ import pytest
 
 from nbkit.cli.doctor import doctor, examine, lines_of
 from nbkit.cli.main import main
-from nbkit.health import CheckResult
+from nbkit.findings import Finding
 from nbkit.launch import health as launch_health
 from nbkit.readspeed import health as readspeed_health
 from nbkit.server import health as server_health
@@ -43,7 +43,7 @@ def examined():
                 wait_until(hangs_when, f"{module} hangs")
                 limit_seconds = 0.0
             found = list(examination.results(time.monotonic() + limit_seconds))
-        return {finding.what: finding for finding in found}
+        return {finding.subject: finding for finding in found}
 
     return run
 
@@ -54,9 +54,10 @@ def module(tmp_path, monkeypatch):
 
     def make(program, name="some_checks"):
         (tmp_path / f"{name}.py").write_text(
-            "from nbkit.health import CheckResult, stream\n"
+            "from nbkit.findings import Finding\n"
+            "from nbkit.health import tell\n"
             "def checks():\n"
-            "    yield CheckResult('First', 'ok', 'here')\n"
+            "    yield Finding('First', 'ok', 'here')\n"
             f"    {program}\n"
             "stream(checks())\n"
         )
@@ -71,7 +72,7 @@ def test_doctor_this_machine(nbkit_command):
     done = nbkit_command("doctor", "--json", "--limit", 280)
 
     told = json.loads(done.stdout)
-    states = {one["what"]: one["state"] for one in told["findings"]}
+    states = {one["subject"]: one["severity"] for one in told["findings"]}
     assert "Checks" not in states, told
     assert {one["part"] for one in told["findings"]} == {
         "This machine", "Training", "Starting runs", "Store", "Images", "JupyterLab"
@@ -80,7 +81,7 @@ def test_doctor_this_machine(nbkit_command):
     needed = ["PyTorch", "torchvision", "gloo", "Device pool", "Writing"]
     needed += ["Server extension", "Lab extension", "Widgets", "Notebooks"]
     assert {what: states[what] for what in needed} == dict.fromkeys(needed, "ok")
-    assert told["works"] == ("failure" not in states.values())
+    assert told["works"] == ("error" not in states.values())
     assert done.returncode == (0 if told["works"] else 1)
 
 
@@ -91,27 +92,27 @@ def test_doctor_check_that_hangs(examined, module, tmp_path):
     found = examined(name, hangs_when=sign.exists)
 
     assert set(found) == {"First", "Checks"}
-    assert found["Checks"].state == "failure"
-    assert "some_checks does not respond after 'First'" in found["Checks"].detail
+    assert found["Checks"].severity == "error"
+    assert "some_checks does not respond after 'First'" in found["Checks"].evidence
 
 
 def test_doctor_check_that_raises_or_prints(examined, module):
     found = examined(module("raise ValueError('no such thing')"))
 
     assert set(found) == {"First", "Checks"}
-    assert "exit code 1: ValueError: no such thing" in found["Checks"].detail
+    assert "exit code 1: ValueError: no such thing" in found["Checks"].evidence
     assert set(examined(module("print('Welcome!')"))) == {"First"}
 
 
 def test_doctor_lines_width():
     long = "something with a good many words that say what was found here, in full"
 
-    lines = lines_of(CheckResult("Thing", "warning", long, "mend it; " * 12))
+    lines = lines_of(Finding("Thing", "warning", long, "mend it; " * 12))
 
     assert lines[0].startswith("warning  Thing")
     assert max(map(len, lines)) <= 80
     assert sum("-> mend it" in line for line in lines) == 1
-    named = lines_of(CheckResult("Partition of a long name", "ok", long))
+    named = lines_of(Finding("Partition of a long name", "ok", long))
     assert named[0] == "ok       Partition of a long name"
     assert max(map(len, named)) <= 80
 
@@ -123,9 +124,9 @@ def test_doctor_gpus(examined, drive_child, monkeypatch):
 
     found = examined("nbkit.telemetry.health")
 
-    assert found["GPUs"].detail.startswith("2 x NVIDIA H100 80GB HBM3")
-    assert found["GPU 2"].state == "failure"
-    assert found["Visible GPUs"].detail.startswith("1 of 3 GPUs")
+    assert found["GPUs"].evidence.startswith("2 x NVIDIA H100 80GB HBM3")
+    assert found["GPU 2"].severity == "error"
+    assert found["Visible GPUs"].evidence.startswith("1 of 3 GPUs")
 
 
 def test_doctor_driver_hangs(examined, drive_child, tmp_path):
@@ -137,8 +138,8 @@ def test_doctor_driver_hangs(examined, drive_child, tmp_path):
         "nbkit.telemetry.health", hangs_when=lambda: last in calls.read_text()
     )
 
-    assert found["Memory"].state == "ok"
-    assert "does not respond" in found["Checks"].detail
+    assert found["Memory"].severity == "ok"
+    assert "does not respond" in found["Checks"].evidence
 
 
 @pytest.mark.parametrize(
@@ -180,9 +181,9 @@ def test_judge_gpus_failure(monkeypatch, driver, torch, found, remedy):
 
     [result] = judge_gpus(driver, torch)
 
-    assert result.state == "failure"
-    assert found in result.detail
-    assert remedy in result.remedy
+    assert result.severity == "error"
+    assert found in result.evidence
+    assert remedy in result.action
 
 
 @pytest.mark.parametrize(
@@ -196,31 +197,31 @@ def test_judge_gpus_failure(monkeypatch, driver, torch, found, remedy):
 def test_judge_gpus_ok(cuda, arches, found):
     [result] = judge_gpus(H100, TorchGpus("2.15", cuda, ("GPU-b", "GPU-a"), arches))
 
-    assert result.state == "ok"
-    assert result.detail.endswith(found)
+    assert result.severity == "ok"
+    assert result.evidence.endswith(found)
     assert list(judge_gpus(DriverGpus(), TorchGpus("2.15"))) == []
 
 
 @pytest.mark.parametrize(
     ("store", "checks", "what", "state", "remedy"),
     [
-        ("/proc/nbkit", store_health.checks, "Writing", "failure", "set NBKIT_HOME"),
+        ("/proc/nbkit", store_health.checks, "Writing", "error", "set NBKIT_HOME"),
         ("/dev/shm/nbkit", readspeed_health.checks, "Store is on", "warning", ""),
     ],
 )
 def test_doctor_store(monkeypatch, store, checks, what, state, remedy):
     monkeypatch.setenv("NBKIT_HOME", store)
 
-    [result] = [result for result in checks() if result.what == what]
+    [result] = [result for result in checks() if result.subject == what]
 
-    assert result.state == state
-    assert remedy in result.remedy
+    assert result.severity == state
+    assert remedy in result.action
 
 
 def test_doctor_leaves_store(tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
 
-    assert {one.state for one in store_health.checks()} <= {"ok", "warning"}
+    assert {one.severity for one in store_health.checks()} <= {"ok", "warning"}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -230,19 +231,19 @@ def test_doctor_store_open_to_others(tmp_path, monkeypatch):
     store = store_folder()
     store.mkdir(0o755)
 
-    [open_to_others] = [one for one in store_health.checks() if one.what == "Store"]
+    [open_to_others] = [one for one in store_health.checks() if one.subject == "Store"]
     store.chmod(0o700)
-    [closed] = [one for one in store_health.checks() if one.what == "Store"]
+    [closed] = [one for one in store_health.checks() if one.subject == "Store"]
 
-    assert (open_to_others.state, closed.state) == ("warning", "ok")
-    assert f"chmod 700 {store}" in open_to_others.remedy
+    assert (open_to_others.severity, closed.severity) == ("warning", "ok")
+    assert f"chmod 700 {store}" in open_to_others.action
 
 
 @pytest.mark.parametrize(
     ("python", "state"),
     [
-        (f"{sys.base_prefix}/bin/python3", "failure"),
-        ("/nowhere/bin/python", "failure"),
+        (f"{sys.base_prefix}/bin/python3", "error"),
+        ("/nowhere/bin/python", "error"),
         (sys.executable, "ok"),
         ("python", "ok"),
     ],
@@ -257,30 +258,30 @@ def test_doctor_kernel(tmp_path, monkeypatch, python, state):
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.delenv("PYTHONPATH")
 
-    [kernel] = [one for one in study_health.checks() if one.what == "Kernel"]
+    [kernel] = [one for one in study_health.checks() if one.subject == "Kernel"]
 
-    assert kernel.state == state
-    if state == "failure":
-        assert f"starts {python}, where nbkit was not found" in kernel.detail
-        assert kernel.remedy == f"{sys.executable} -m ipykernel install --user"
+    assert kernel.severity == state
+    if state == "error":
+        assert f"starts {python}, where nbkit was not found" in kernel.evidence
+        assert kernel.action == f"{sys.executable} -m ipykernel install --user"
 
 
 def test_doctor_slurm(tmp_path, monkeypatch):
     slurm = SlurmPrograms(tmp_path, monkeypatch)
     _, none = launch_health.checks()
-    assert none.state == "info"
+    assert none.severity == "note"
     slurm.tell("sbatch", "slurm 21.08.8")
     slurm.tell("squeue")
     slurm.tell("sinfo", "gpu*|up|infinite|n1|idle|gpu:a100:4|gpu:a100:1|")
 
     _, version, partition = launch_health.checks()
 
-    assert version.state == "warning"
-    assert partition.detail.startswith("1 of 1 node idle, GPUs: 3 of 4 a100 free")
+    assert version.severity == "warning"
+    assert partition.evidence.startswith("1 of 1 node idle, GPUs: 3 of 4 a100 free")
     slurm.tell("sinfo", status=1, words="slurm_load_partitions: no contact")
     *_, silent = launch_health.checks()
-    assert silent.state == "warning"
-    assert "no contact" in silent.detail
+    assert silent.severity == "warning"
+    assert "no contact" in silent.evidence
 
 
 def test_doctor_jupyter_failures(tmp_path, monkeypatch):
@@ -294,12 +295,12 @@ def test_doctor_jupyter_failures(tmp_path, monkeypatch):
     (page / "package.json").write_text(json.dumps({"name": "nbkit", "version": "9.9"}))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
 
-    found = {one.what: one for one in server_health.checks()}
+    found = {one.subject: one for one in server_health.checks()}
 
-    assert found["Server extension"].detail == "disabled"
-    assert "enable nbkit.server" in found["Server extension"].remedy
-    assert found["Lab extension"].state == "failure"
-    assert found["Lab extension"].detail.startswith("9.9 in ")
+    assert found["Server extension"].evidence == "disabled"
+    assert "enable nbkit.server" in found["Server extension"].action
+    assert found["Lab extension"].severity == "error"
+    assert found["Lab extension"].evidence.startswith("9.9 in ")
 
 
 def test_doctor_runs_checks_in_parallel(module, monkeypatch, tmp_path):
@@ -316,7 +317,7 @@ def test_doctor_runs_checks_in_parallel(module, monkeypatch, tmp_path):
     wait_until(lambda: all(sign.exists() for sign in signs), "both have begun")
     found += told
 
-    hung = [one.detail for heading, one in found if one.what == "Checks"]
+    hung = [one.evidence for heading, one in found if one.subject == "Checks"]
     assert [words.partition(" after ")[0] for words in hung] == (
         ["some_checks does not respond", "more_checks does not respond"]
     )
@@ -343,7 +344,7 @@ def test_doctor_without_user_name_or_home(monkeypatch):
         argv = [*user, sys.executable, "-m", module]
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        told |= {one["what"]: one for one in lines}
+        told |= {one["subject"]: one for one in lines}
 
-    assert told["Home folder"]["detail"] == "this user has no home folder"
-    assert told["JupyterLab"]["state"] == told["Notebooks"]["state"] == "ok"
+    assert told["Home folder"]["evidence"] == "this user has no home folder"
+    assert told["JupyterLab"]["severity"] == told["Notebooks"]["severity"] == "ok"

@@ -47,7 +47,7 @@ def no_home(monkeypatch):
 
 
 def by_name(findings):
-    return {one.what: one for one in findings}
+    return {one.subject: one for one in findings}
 
 
 def test_doctor_page_lines():
@@ -66,18 +66,18 @@ def test_doctor_page_lines():
 def test_remedy_torch_compile(tmp_path, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv("CXX", raising=False)
-    assert "python3" in judge_compiler(tmp_path).remedy
-    assert "no Python.h" in judge_compiler(tmp_path).detail
+    assert "python3" in judge_compiler(tmp_path).action
+    assert "no Python.h" in judge_compiler(tmp_path).evidence
     (tmp_path / "Python.h").write_text("#error no such thing\n")
-    assert "no such thing" in judge_compiler(tmp_path).detail
+    assert "no such thing" in judge_compiler(tmp_path).evidence
     (tmp_path / "Python.h").write_text("int answer(void);\n")
-    assert judge_compiler(tmp_path).state == "ok"
+    assert judge_compiler(tmp_path).severity == "ok"
 
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = judge_compiler(tmp_path)
 
-    assert finding.state == "warning"
-    assert finding.remedy.startswith("sudo apt-get install -y gcc g++")
+    assert finding.severity == "warning"
+    assert finding.action.startswith("sudo apt-get install -y gcc g++")
 
 
 def test_remedy_nvimagecodec(monkeypatch):
@@ -89,10 +89,10 @@ def test_remedy_nvimagecodec(monkeypatch):
 
     found = by_name(worker_health.checks())
 
-    assert found["nvImageCodec"].detail.startswith("nvImageCodec not installed")
+    assert found["nvImageCodec"].evidence.startswith("nvImageCodec not installed")
     command = pip_install(*packages_of("dali13"))
     assert '"nvidia-dali-cuda130<3,>=' in command
-    assert found["nvImageCodec"].remedy == found["DALI"].remedy == command
+    assert found["nvImageCodec"].action == found["DALI"].action == command
 
 
 def test_remedy_import_errors(tmp_path, monkeypatch):
@@ -108,9 +108,9 @@ def test_remedy_import_errors(tmp_path, monkeypatch):
         found = by_name(examination.results(time.monotonic() + 60))
 
     again = "pip install --force-reinstall"
-    assert found["PyTorch"].remedy.startswith(f'{again} "torch>=')
-    assert '"torchvision>=' in found["PyTorch"].remedy
-    assert found["DALI"].remedy.startswith(f'{again} "nvidia-dali-cuda120<3,>=')
+    assert found["PyTorch"].action.startswith(f'{again} "torch>=')
+    assert '"torchvision>=' in found["PyTorch"].action
+    assert found["DALI"].action.startswith(f'{again} "nvidia-dali-cuda120<3,>=')
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_remedy_dali_of_driver(monkeypatch, driver, cuda, remedy):
 
     found = by_name(worker_health.checks())
 
-    assert found["DALI"].remedy.startswith(remedy)
-    assert "nbkit" not in found["DALI"].remedy
+    assert found["DALI"].action.startswith(remedy)
+    assert "nbkit" not in found["DALI"].action
 
 
 @pytest.mark.parametrize(
     ("code", "state"),
     [
         (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "warning"),
-        (pynvml.NVML_ERROR_NO_PERMISSION, "failure"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "error"),
     ],
 )
 def test_remedy_no_driver_in_container(drive, pci, code, state):
@@ -145,8 +145,8 @@ def test_remedy_no_driver_in_container(drive, pci, code, state):
 
     finding = by_name(telemetry_health.checks())["GPUs"]
 
-    assert finding.state == state
-    assert finding.remedy.endswith("; until then, runs use CPUs")
+    assert finding.severity == state
+    assert finding.action.endswith("; until then, runs use CPUs")
 
 
 def test_remedy_other_system(monkeypatch):
@@ -154,8 +154,8 @@ def test_remedy_other_system(monkeypatch):
 
     [finding] = telemetry_health.checks()
 
-    assert (finding.state, finding.detail) == ("failure", "Darwin")
-    assert "only show and compare" in finding.remedy
+    assert (finding.severity, finding.evidence) == ("error", "Darwin")
+    assert "only show and compare" in finding.action
 
 
 def test_control_group_limits(drive, monkeypatch):
@@ -166,9 +166,9 @@ def test_control_group_limits(drive, monkeypatch):
 
     found = by_name(telemetry_health.checks())
 
-    assert found["Memory"].detail.startswith("1.0 GiB (control group) of ")
-    assert found["Processes"].detail == "100 (control group)"
-    assert found["Processes"].state == "warning"
+    assert found["Memory"].evidence.startswith("1.0 GiB (control group) of ")
+    assert found["Processes"].evidence == "100 (control group)"
+    assert found["Processes"].severity == "warning"
 
 
 @pytest.mark.parametrize("below", [".", "runs/of/mine"])
@@ -178,19 +178,19 @@ def test_remedy_store_below_file(tmp_path, monkeypatch, below):
 
     [finding] = store_health.checks()
 
-    assert (finding.what, finding.state) == ("Store", "failure")
-    assert finding.detail == f"{tmp_path / 'file'} is not a folder"
+    assert (finding.subject, finding.severity) == ("Store", "error")
+    assert finding.evidence == f"{tmp_path / 'file'} is not a folder"
 
 
 def test_remedy_no_home(no_home):
     [store] = store_health.checks()
     images = by_name(datasets_health.checks())["Built-in images"]
 
-    assert store.state == "failure"
-    assert "Set NBKIT_HOME" in store.remedy
+    assert store.severity == "error"
+    assert "Set NBKIT_HOME" in store.action
     assert "Store is on" not in by_name(readspeed_health.checks())
-    assert images.state == "warning"
-    assert "set XDG_CACHE_HOME" in images.remedy
+    assert images.severity == "warning"
+    assert "set XDG_CACHE_HOME" in images.action
 
 
 def test_remedy_pool_on_network(tmp_path, monkeypatch):
@@ -200,8 +200,8 @@ def test_remedy_pool_on_network(tmp_path, monkeypatch):
 
     finding = by_name(launch_health.checks())["Device pool"]
 
-    assert finding.state == "failure"
-    assert "shared file system (nfs4)" in finding.detail
+    assert finding.severity == "error"
+    assert "shared file system (nfs4)" in finding.evidence
 
 
 def test_remedy_widgets(tmp_path, monkeypatch):
@@ -211,7 +211,9 @@ def test_remedy_widgets(tmp_path, monkeypatch):
     off = {"disabledExtensions": {MANAGER: True}}
     monkeypatch.setattr(f"{told}.get_page_config", lambda paths: off)
 
-    remedies = [one.remedy for one in server_health.checks() if one.what == "Widgets"]
+    remedies = [
+        one.action for one in server_health.checks() if one.subject == "Widgets"
+    ]
 
     assert remedies == [
         f"{pip_install('anywidget')}, then reload the page",
@@ -221,7 +223,7 @@ def test_remedy_widgets(tmp_path, monkeypatch):
 
 def test_remedy_other_nbkit(tmp_path, monkeypatch, drive, no_setting):
     drive()
-    assert by_name(telemetry_health.checks())["nbkit"].state == "ok"
+    assert by_name(telemetry_health.checks())["nbkit"].severity == "ok"
     other = tmp_path / "nbkit-0.0.10.dist-info"
     other.mkdir()
     (other / "METADATA").write_text("Name: nbkit\nVersion: 0.0.10\n")
@@ -229,10 +231,10 @@ def test_remedy_other_nbkit(tmp_path, monkeypatch, drive, no_setting):
 
     finding = by_name(telemetry_health.checks())["nbkit"]
 
-    assert finding.state == "failure"
-    assert finding.detail.startswith(f"{nbkit.__version__}; ")
-    assert "nbkit (0.0.10), an unrelated" in finding.detail
+    assert finding.severity == "error"
+    assert finding.evidence.startswith(f"{nbkit.__version__}; ")
+    assert "nbkit (0.0.10), an unrelated" in finding.evidence
     # What both have written goes with it, so nbkit comes again, from its wheel.
-    first, second = finding.remedy.split("; ")
+    first, second = finding.action.split("; ")
     assert first == "pip uninstall -y nbkit"
     assert second.endswith("jupyterlab_nbkit-*.whl")

@@ -32,11 +32,13 @@ _FEW = 8
 def ask_doctor(slot: Slot) -> Found:
     """Ask nbkit what works on this machine."""
     told = [one for part, one in doctor(slot.seconds_left) if part in _ASKED]
-    found = [one for one in told if one.what not in _UNUSED]
-    failed = [one for one in found if one.state == "failure"]
+    found = [one for one in told if one.subject not in _UNUSED]
+    failed = [one for one in found if one.severity == "error"]
     if failed:
-        raise ShortError("; ".join(f"{one.what}: {one.detail}" for one in failed))
-    warned = [f"{one.what}: {one.detail}" for one in found if one.state == "warning"]
+        raise ShortError("; ".join(f"{one.subject}: {one.evidence}" for one in failed))
+    warned = [
+        f"{one.subject}: {one.evidence}" for one in found if one.severity == "warning"
+    ]
     said = f"{len(found)} findings, {len(warned)} warnings"
     return Found("; ".join([said, *warned]), {"warnings": warned})
 
@@ -309,7 +311,7 @@ _LIKE_PLAIN = "every loss finite and within 3 % of a plain loop's"
 _NO_WAIT = "no wait in any measured step"
 
 CHECKS = (
-    Check("doctor", "the machine is ready", "no failure", ask_doctor),
+    Check("doctor", "the machine is ready", "no error", ask_doctor),
     Check(
         "fp16 against an unfused loop",
         "fused SGD bears skipped updates, whatever its memory held",

@@ -17,7 +17,7 @@ from environment import default_precision
 from kit import _README
 from programs import require_equal_weights
 
-from nbkit.health import CheckResult
+from nbkit.findings import Finding
 
 READ = {
     "gpu_utilization_percent": 98.0,
@@ -125,14 +125,14 @@ def test_losses_are_compared_by_parts_of_them_and_below_1_by_parts_of_1():
 
 def test_doctor_is_asked_for_what_trainings_need_alone(slot, monkeypatch):
     told = [
-        ("Training", CheckResult("PyTorch", "ok", "2.11.0")),
-        ("Starting runs", CheckResult("Slurm", "failure", "does not answer")),
-        ("Store", CheckResult("Store", "failure", "slow")),
+        ("Training", Finding("PyTorch", "ok", "2.11.0")),
+        ("Starting runs", Finding("Slurm", "error", "does not answer")),
+        ("Store", Finding("Store", "error", "slow")),
     ]
     monkeypatch.setattr(right, "doctor", lambda limit: iter(told))
 
     assert right.ask_doctor(slot).text == "1 findings, 0 warnings"
-    told.append(("This machine", CheckResult("GPUs", "failure", "fallen off the bus")))
+    told.append(("This machine", Finding("GPUs", "error", "fallen off the bus")))
     with pytest.raises(ShortError, match="GPUs: fallen off the bus"):
         right.ask_doctor(slot)
 

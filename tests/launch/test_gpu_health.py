@@ -59,16 +59,16 @@ def all_reduce(tmp_path, monkeypatch):
 def test_check_all_reduce_failing_rank(all_reduce):
     result = all_reduce("os._exit(7)", WITH_P2P)
 
-    assert result["state"] == "failure"
-    assert "fails on 2 GPUs: " in result["detail"]
-    assert "works without peer-to-peer access: export NCCL_P2P" in result["remedy"]
+    assert result["severity"] == "error"
+    assert "fails on 2 GPUs: " in result["evidence"]
+    assert "works without peer-to-peer access: export NCCL_P2P" in result["action"]
 
 
 def test_check_all_reduce_too_slow(all_reduce):
     result = all_reduce(seconds=0)
 
-    assert result["state"] == "warning"
-    assert "with --limit" in result["remedy"]
+    assert result["severity"] == "warning"
+    assert "with --limit" in result["action"]
 
 
 def test_checks_skip_used_gpus(drive, tmp_path, monkeypatch):
@@ -83,11 +83,11 @@ def test_checks_skip_used_gpus(drive, tmp_path, monkeypatch):
 
     shared, first, second, none = checks(math.inf)
 
-    assert shared.what == "Shared memory"
-    assert (first.what, first.detail) == ("GPU 1", "not checked: in use by a-run")
-    assert second.what == "GPU 2"
-    assert "process 1" in second.detail
-    assert none.detail == "1 of 3 GPUs free; an all-reduce requires 2"
+    assert shared.subject == "Shared memory"
+    assert (first.subject, first.evidence) == ("GPU 1", "not checked: in use by a-run")
+    assert second.subject == "GPU 2"
+    assert "process 1" in second.evidence
+    assert none.evidence == "1 of 3 GPUs free; an all-reduce requires 2"
     lease.release()
     claim.close()
 
@@ -98,11 +98,11 @@ def test_checks_without_two_gpus(drive, monkeypatch):
 
     [one] = checks(math.inf)
 
-    assert one.detail.endswith("an all-reduce requires 2 (CUDA_VISIBLE_DEVICES='1')")
+    assert one.evidence.endswith("an all-reduce requires 2 (CUDA_VISIBLE_DEVICES='1')")
     drive()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     [none] = checks(math.inf)
-    assert (none.state, none.detail) == (
-        "info",
+    assert (none.severity, none.evidence) == (
+        "note",
         "0 GPUs visible (MIG instances excluded), an all-reduce requires 2",
     )

@@ -33,7 +33,9 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
         plan=plan,
     )
     write_runs(study, dict.fromkeys(arms, 100.0))
-    others = Cause("other-processes", 0.4, "Others kept 1 of 2 CPUs busy.", "", None)
+    others = Cause.of(
+        "other-cpu-processes", 0.4, "Others kept 1 of 2 CPUs busy.", "", None
+    )
     jobs_by_round = {}
 
     def others_than(jobs):

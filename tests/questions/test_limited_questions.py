@@ -32,7 +32,7 @@ def test_a_report_answers_from_the_first_pair(golden, case):
     report = make(study)
 
     codes = [one["code"] for one in report.result.get("caveats", [])]
-    assert "missing" not in codes
+    assert "missing-runs" not in codes
     [note] = [one for one in report.notes if one.startswith("Not measured in 10 min: ")]
     assert [arm for arm in left_out if arm not in note] == []
     assert report.next_step.endswith(".resume(minutes=0) continues the study")

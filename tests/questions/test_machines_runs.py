@@ -63,7 +63,7 @@ def test_a_control_that_differs_is_said_first_with_the_machine_that_it_is_of(her
     assert report.answer.startswith(
         "Inconclusive: on one-cpu-vm, A/A control differs by "
     )
-    assert report.result["caveats"][0]["code"] == "control"
+    assert report.result["caveats"][0]["code"] == "control-differs"
     shown = result.table._repr_mimebundle_()["text/plain"]
     assert shown.startswith(report.answer)
     assert "\n\nMeasured under equal conditions: " in shown

@@ -43,7 +43,7 @@ def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
     ]
     counts = [Counter(finding.code for finding in findings) for findings in steady]
     assert counts[0] == {"cpu": 1, "few-runs": 1}
-    assert {finding.kind.severity for finding in steady[0]} == {"note"}
+    assert {finding.severity for finding in steady[0]} == {"note"}
     assert run.run_id in alone.sentence
     assert list(nbkit.audit(run.run_id)) == list(alone)
     # The same configuration, started twice, is one arm.
@@ -62,7 +62,7 @@ def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
 def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
     store, monkeypatch
 ):
-    causes = [Cause(code, 0.4, f"Seen: {code}.", "", None) for code in DISTURBANCES]
+    causes = [Cause.of(code, 0.4, f"Seen: {code}.", "", None) for code in DISTURBANCES]
     monkeypatch.setattr(
         "nbkit.reports.bottlenecks.diagnose", lambda run: Diagnosis("a run", causes)
     )
@@ -79,14 +79,14 @@ def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
     assert by_code["control-differs"].evidence == (
         "A/A control differs by 50.0%; limit: 10%, or a CI beyond the margin"
     )
-    assert cpus.kind.action == "Measure again when nothing else runs on this machine."
+    assert cpus.action == "Measure again when nothing else runs on this machine."
     assert f"limit: {NO_CPU_SHARE * 100:g}% of" in by_code["no-cpu"].evidence
     # The report begins with the same reasons, and what to do is the same.
     caveats = make(study).result["caveats"]
     assert len(caveats) == 1 + len(DISTURBANCES)
     for caveat in caveats:
-        [same] = [one for one in audit if one.evidence.startswith(caveat["reason"])]
-        assert same.kind.action == caveat["action"] == codes()[same.code].action
+        [same] = [one for one in audit if one.evidence.startswith(caveat["evidence"])]
+        assert same.action == caveat["action"] == codes()[same.code].action
 
 
 def test_an_arm_without_a_run_is_a_finding_of_a_study(store):
@@ -101,7 +101,7 @@ def test_an_arm_without_a_run_is_a_finding_of_a_study(store):
     [finding] = [one for one in nbkit.audit(study) if one.code == "missing-runs"]
 
     assert finding.evidence.startswith("1 of 2 planned runs has finished, but no")
-    assert finding.kind.action == "Resume the study."
+    assert finding.action == "Resume the study."
 
 
 def test_a_row_brings_its_series_and_the_claims_of_its_report():

@@ -162,7 +162,7 @@ def test_disturbed_runs_in_report(store, monkeypatch):
     study = nbkit.Study.create("few", {"a": base}, repeats=3)
     write_runs(study, {"a": 100.0})
     runs = [run.run_id for run in study.runs_by_arm()["a"]]
-    held = Cause("throttled", 0.4, "Clocks were held down.", "Leave.", None)
+    held = Cause.of("throttled", 0.4, "Clocks were held down.", "Leave.", None)
 
     def method_if(disturbed):
         monkeypatch.setattr(

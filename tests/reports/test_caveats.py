@@ -10,7 +10,6 @@ import pytest
 
 from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.reports.caveats import (
-    Caveat,
     caveats,
     prepend_caveats,
     progress_text,
@@ -20,6 +19,7 @@ from nbkit.reports.caveats import (
 from nbkit.reports.headline import headline
 from nbkit.reports.renderer import Figure, Report, SavedReport, Table
 from nbkit.review.causes import Cause, Diagnosis
+from nbkit.review.findings import AuditFinding
 from nbkit.statistics import noise_floor, ratio
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.order import Slot
@@ -29,7 +29,7 @@ QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
 
 EVIDENCE = {
     "other-gpu-processes": "1 process was there.",
-    "other-processes": "Others kept 1.9 of 2 CPUs busy.",
+    "other-cpu-processes": "Others kept 1.9 of 2 CPUs busy.",
     "throttled": "The clocks were held down.",
 }
 
@@ -42,12 +42,16 @@ def diagnosed(monkeypatch):
     )
 
 
+def caveat_of(code, evidence, action):
+    return AuditFinding("an arm", "warning", evidence, action, code)
+
+
 def bound(*runs, **arms):
     """Return arms, or one of some runs; of each run, the codes of what disturbed it."""
     config = SimpleNamespace(has_steps=True)
 
     def run(codes):
-        causes = [Cause(code, 0.4, EVIDENCE[code], "leave.", None) for code in codes]
+        causes = [Cause.of(code, 0.4, EVIDENCE[code], "leave.", None) for code in codes]
         paths = SimpleNamespace(root=Path())
         return SimpleNamespace(config=config, causes=causes, paths=paths)
 
@@ -85,7 +89,7 @@ def test_caveats_control_differs(first, second, how_much):
     found = caveats([noise_floor(first, second)], bound([]))
     report = prepend_caveats(made(), {}, found)
 
-    assert [one.code for one in found] == ["control"]
+    assert [one.code for one in found] == ["control-differs"]
     assert report.answer == (
         f"Inconclusive: A/A control differs by {how_much}. Measure again when nothing "
         "else runs on this machine."
@@ -94,7 +98,7 @@ def test_caveats_control_differs(first, second, how_much):
 
 
 def test_prepend_caveats_several_reasons():
-    disturbed = bound(["other-processes"], ["other-processes"])
+    disturbed = bound(["other-cpu-processes"], ["other-cpu-processes"])
     found = caveats([noise_floor([100.0], [50.0])], disturbed)
     report = prepend_caveats(made(), {}, found)
 
@@ -104,8 +108,8 @@ def test_prepend_caveats_several_reasons():
         "when nothing else runs on this machine."
     ]
     assert [one["code"] for one in report.result["caveats"]] == [
-        "control",
-        "other-processes",
+        "control-differs",
+        "other-cpu-processes",
     ]
 
 
@@ -129,13 +133,13 @@ def test_caveats_gpu_processes_in_one_arm():
 
 def test_caveats_gpu_processes_hide_nothing():
     both = ["other-gpu-processes", "throttled"]
-    busy = ["other-gpu-processes", "other-processes"]
+    busy = ["other-gpu-processes", "other-cpu-processes"]
     cleared = [noise_floor(QUIET, QUIET[::-1])]
 
     found = caveats(cleared, bound(both, busy, both, ["other-gpu-processes"]))
 
-    assert [(one.code, one.reason) for one in found] == [
-        ("other-processes", "others kept 1.9 of 2 CPUs busy (1 of 4 runs of a)"),
+    assert [(one.code, one.evidence) for one in found] == [
+        ("other-cpu-processes", "others kept 1.9 of 2 CPUs busy (1 of 4 runs of a)"),
         ("throttled", "the clocks were held down (2 of 4 runs of a)"),
     ]
     # What is cleared does not make up the half of the runs that has to be disturbed.
@@ -144,7 +148,7 @@ def test_caveats_gpu_processes_hide_nothing():
 
 def test_prepend_caveats_diverged():
     lost = {"fp16": NonFinite("loss", 9)}
-    caveat = Caveat("throttled", "clocks were held down", "Cool it.")
+    caveat = caveat_of("throttled", "clocks were held down", "Cool it.")
 
     stands = prepend_caveats(made(), lost).answer
     missing = "So far, 3 of 4 planned runs have finished."
@@ -167,9 +171,11 @@ def test_prepend_caveats_diverged():
     )
 
 
-@pytest.mark.parametrize("code", ["throttled", "other-processes", "control", "no-cpu"])
+@pytest.mark.parametrize(
+    "code", ["throttled", "other-cpu-processes", "control-differs", "no-cpu"]
+)
 def test_prepend_caveats_untimed(code):
-    caveat = Caveat(code, "it was held down", "Cool it.")
+    caveat = caveat_of(code, "it was held down", "Cool it.")
     whole = replace(made(), untimed=made().answer)
     part = replace(made(), untimed="fp16: accuracy is kept.")
 
@@ -192,7 +198,7 @@ def test_prepend_caveats_untimed(code):
 
 
 def test_prepend_caveats_rate_tables():
-    caveat = Caveat("throttled", "it was held down", "Cool it.")
+    caveat = caveat_of("throttled", "it was held down", "Cool it.")
     tables = [Table(name, ["arm", name], []) for name in ("AUROC", "images/s")]
     report = replace(made(), untimed=made().answer, tables=tables)
 
@@ -203,17 +209,17 @@ def test_prepend_caveats_rate_tables():
 
 
 def test_prepend_caveats_missing_runs():
-    caveats = [Caveat(code, code, "Do.") for code in ("missing", "throttled")]
+    caveats = [caveat_of(code, code, "Do.") for code in ("missing-runs", "throttled")]
     report = replace(made(), untimed=made().answer)
 
     assert prepend_caveats(report, {}, caveats).answer == (
-        "Inconclusive: missing; 1 more reason below. Do."
+        "Inconclusive: missing-runs; 1 more reason below. Do."
     )
 
 
 def test_run_caveat_text_diverged():
     config = SimpleNamespace(has_steps=True)
-    [cause] = [Cause("throttled", 0.4, EVIDENCE["throttled"], "leave.", None)]
+    [cause] = [Cause.of("throttled", 0.4, EVIDENCE["throttled"], "leave.", None)]
     paths = SimpleNamespace(root=Path())
     run = SimpleNamespace(config=config, causes=[cause], record={}, paths=paths)
 
@@ -253,7 +259,7 @@ def test_noise_floor_covers():
 
 
 def test_headline_inconclusive(tmp_path, monkeypatch):
-    caveat = Caveat("control", "it differed", "Measure again.")
+    caveat = caveat_of("control-differs", "it differed", "Measure again.")
     saved = prepend_caveats(made(), {}, [caveat]).save(tmp_path)
     for report in (saved, made().save(tmp_path / "other")):
         monkeypatch.setattr(
@@ -276,7 +282,7 @@ def test_page_inconclusive(has_caveats, monkeypatch):
     )
     figure = Figure("The answer as a picture", None)
     report = replace(made(), figures=[figure], notes=["A condition."])
-    caveat = Caveat("control", "it differed", "Measure again.")
+    caveat = caveat_of("control-differs", "it differed", "Measure again.")
     page = Path("report.html")
 
     report = prepend_caveats(report, {}, [caveat] if has_caveats else [])

@@ -44,13 +44,13 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     # Whoever only reads a run has no handle to stop it.
     read = StoredRun(run.paths.root)
     assert nbkit.compare(read, [other]).sentence == comparison.sentence
-    causes.append(Cause("throttled", 0.4, "Clocks were held down.", "Cool.", None))
+    causes.append(Cause.of("throttled", 0.4, "Clocks were held down.", "Cool.", None))
     disturbed = nbkit.compare(run, other)
     assert disturbed.ratio is None
     assert disturbed.sentence.startswith(
         "Inconclusive: clocks were held down (1 of 1 run of "
     )
-    causes[:] = [Cause("other-processes", 0.4, "Others.", "Leave.", None)]
+    causes[:] = [Cause.of("other-cpu-processes", 0.4, "Others.", "Leave.", None)]
     assert nbkit.compare(run, other).ratio is None
     for one in (run, other):
         write_json(one.paths.record, {**one.record, "tags": {"concurrent": "a; b"}})

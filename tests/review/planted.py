@@ -118,12 +118,12 @@ PLANTED = {
     "cpu-allocation": (pinned_to_one_core,),
     "few-cpus": (two_ranks_on_one_core,),
     "batch": (tiny_batch,),
-    "other-processes": (others_on_the_cpus,),
+    "other-cpu-processes": (others_on_the_cpus,),
     "communication": (slow_exchange,),
 }
 """By the code that has to be named first."""
 
-OF_THE_HOST = frozenset({"other-processes", "no-cpu", "few-cpus", "cpu-allocation"})
+OF_THE_HOST = frozenset({"other-cpu-processes", "no-cpu", "few-cpus", "cpu-allocation"})
 """Where others compute too, or CPUs have a quota, they are there indeed."""
 
 

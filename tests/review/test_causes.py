@@ -9,15 +9,17 @@ from tests.review.written_run import diagnosed
 __all__ = ["diagnosed"]
 
 CODES = codes(Cause.codes_file)
-INPUT = Cause(
+INPUT = Cause.of(
     "input",
     0.6,
     "It waited <b>long</b>.",
     "another loader.",
     Gain(2.5, None, "no data wait"),
 )
-LAYOUT = Cause("layout", None, "bf16.", "channels_last.", Gain(1.5, 1.4, "published"))
-OTHERS = Cause("other-gpu-processes", None, "2 of them.", "other GPUs.", None)
+LAYOUT = Cause.of(
+    "layout", None, "bf16.", "channels_last.", Gain(1.5, 1.4, "published")
+)
+OTHERS = Cause.of("other-gpu-processes", None, "2 of them.", "other GPUs.", None)
 PROFILE = {
     "steps": 3,
     "device_type": "cpu",
@@ -28,7 +30,7 @@ PROFILE = {
 
 def test_every_kind_says_why_it_costs_time():
     for code in CODES.values():
-        assert code.severity in ("problem", "limit"), code
+        assert code.severity in ("warning", "note"), code
         assert code.why[0].isupper(), code
         assert code.why.endswith("."), code
         assert code.source is None or code.source.startswith("https://"), code
@@ -42,7 +44,7 @@ def test_the_text_has_evidence_change_prediction_and_reason():
         "another loader. Expected speedup: up to 2.50x (no data wait). Also: memory "
         "layout, GPU shared with other processes."
     )
-    assert "problem [input]: input, 60% of the time\n  Evidence: It waited" in text
+    assert "warning [input]: input, 60% of the time\n  Evidence: It waited" in text
     assert "  Expected speedup: 1.40x to 1.50x (published)" in text
     assert "  Expected speedup: unknown" in text
     assert f"  Why: {CODES['layout'].why} ({CODES['layout'].source})" in text

@@ -65,7 +65,7 @@ def test_images_that_wait_for_cpus_are_bound_by_too_few_of_them(diagnosed):
     assert found.bottleneck == "too few CPUs (40% of the time)"
     assert "2 ranks may use 8 of 64 CPUs; needed: at least 8.0." in found[0].evidence
     assert found[0].gain.high == pytest.approx(1 / 0.6)
-    assert found[1].change.startswith("reduce decoding on CPUs")
+    assert found[1].action.startswith("reduce decoding on CPUs")
 
 
 def test_ranks_that_take_turns_on_a_cpu_have_too_few(diagnosed):
@@ -79,7 +79,7 @@ def test_several_nodes_have_no_cpus_in_common(diagnosed):
     alone = rank(0, communication_exposed=0.0, cpu=30, cpu_queue=0.45)
     others = {"worker": on_cpus(alone), "sampled": samples(cpu_percent=99)}
 
-    assert [cause.code for cause in diagnosed(**others)] == ["other-processes"]
+    assert [cause.code for cause in diagnosed(**others)] == ["other-cpu-processes"]
     for files in (others, {"worker": TAKING_TURNS}):
         found = diagnosed(config={"nnodes": 2}, **files)
         assert list(found) == []
@@ -123,7 +123,7 @@ def test_a_rank_on_a_gpu_that_has_no_cpu_is_disturbed_without_waiting_for_images
         return diagnosed(config=config, worker={"ranks": ranks}, sampled=full)
 
     [cause] = found(0.45).disturbances
-    assert (cause.code, cause.share) == ("other-processes", 0.45)
+    assert (cause.code, cause.share) == ("other-cpu-processes", 0.45)
     assert found(0.2).disturbances == []
     few = {"cpu": 3.0, "cpus": [*range(8)], "cpu_queue": 0.3}
     own = {"ranks": [rank(number, data_wait=0.0, **few) for number in (0, 1)]}
@@ -141,16 +141,16 @@ def test_jobs_that_were_to_run_at_once_are_not_told_to_leave(diagnosed):
     [others] = diagnosed(**files)
     [sisters] = diagnosed(**files, record={**machine, "tags": {"concurrent": "a; b"}})
 
-    assert "when no other process uses" in others.change
+    assert "when no other process uses" in others.action
     assert "includes the concurrent jobs" in sisters.evidence
-    assert sisters.change.startswith("assign separate CPUs to each concurrent job")
+    assert sisters.action.startswith("assign separate CPUs to each concurrent job")
 
 
 def change(diagnosed, sampled=None, cpu=1.0, cpus=range(64), **config):
     """Return what is to be tried against waiting for images."""
     ranks = [rank(n, data_wait=0.5, cpu=cpu, cpus=list(cpus)) for n in (0, 1)]
     found = diagnosed(config=config, worker={"ranks": ranks}, sampled=sampled)
-    return next(cause.change for cause in found if cause.code == "input")
+    return next(cause.action for cause in found if cause.code == "input")
 
 
 def test_the_change_fits_the_loader_that_starves(diagnosed):
@@ -243,5 +243,5 @@ def test_passes_of_an_inference_are_disturbed_too_and_nothing_else_is_asked(diag
     sampled = diagnosed(**files, sampled=samples(cpu_percent=99))
 
     assert [cause.code for cause in unsampled.disturbances] == ["no-cpu"]
-    assert [cause.code for cause in sampled] == ["other-processes"]
+    assert [cause.code for cause in sampled] == ["other-cpu-processes"]
     assert not any("updating" in text for text in unsampled.unknown)

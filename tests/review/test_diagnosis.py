@@ -68,7 +68,7 @@ PLANTED = {
         },
     ),
     "others on all CPUs": (
-        "other-processes",
+        "other-cpu-processes",
         {
             "worker": on_cpus(
                 rank(0, communication_exposed=0.0, cpu=30, cpu_queue=0.45)
@@ -118,7 +118,7 @@ def test_a_script_on_one_of_several_gpus_is_named(diagnosed):
     [cause] = diagnosed(**files)
 
     assert cause.code == "one-gpu"
-    assert "gpus=8" in cause.change
+    assert "gpus=8" in cause.action
     assert list(diagnosed(**files | {"worker": {"ranks": None}})) == []
 
 
@@ -277,7 +277,7 @@ def test_what_explains_most_comes_first_and_limits_come_last(diagnosed):
 
     codes = [cause.code for cause in found]
     assert codes == ["communication", "batch", "input", "power-limit"]
-    assert [cause.code for cause in found.of("limit")] == ["power-limit"]
+    assert [cause.code for cause in found.of("note")] == ["power-limit"]
     assert "Also: batch too small, input, power limit." in found.sentence
 
 
@@ -290,7 +290,7 @@ def test_near_what_memory_allows_it_is_said_and_is_no_problem(diagnosed):
     [limit] = found
     assert limit.code == "memory-bandwidth"
     assert "2,000 images/s per GPU is" in limit.evidence
-    assert limit.change == "compile=True, which fuses kernels."
+    assert limit.action == "compile=True, which fuses kernels."
     assert limit.gain.high > 1
     assert "limit: memory bandwidth." in found.sentence
 

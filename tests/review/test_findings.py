@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nbkit.review.findings import Audit, Finding, codes
+from nbkit.review.findings import Audit, AuditFinding, codes
 
 
 def finding(code, subject="a run", evidence="12 of 13", url=None):
-    return Finding(code, subject, "a claim", evidence, url)
+    return AuditFinding.of(code, subject, "a claim", evidence, url)
 
 
 def test_codes_complete():

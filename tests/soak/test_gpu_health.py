@@ -19,8 +19,8 @@ __all__ = ["all_reduce", "drive", "drive_child", "no_setting", "plugins", "store
 def test_check_all_reduce_hang(all_reduce):
     result = all_reduce("signal.pause()", "True", hang_timeout_seconds=1.0)
 
-    assert "no rank made progress for 1 s" in result["detail"]
-    assert "NCCL_P2P_DISABLE=1 does not help" in result["remedy"]
+    assert "no rank made progress for 1 s" in result["evidence"]
+    assert "NCCL_P2P_DISABLE=1 does not help" in result["action"]
 
 
 @needs_root
@@ -30,10 +30,10 @@ def test_doctor_without_loopback(tmp_path):
         "try: nbkit.launch(print, device='cpu', oversubscribe=True)\n"
         "except nbkit.errors.LaunchError as error: print(error)\n"
         "from nbkit.launch.health import checks\n"
-        "print(next(checks()).detail)\n"
+        "print(next(checks()).evidence)\n"
         "from nbkit.worker import health\n"
-        "told = {one.what: one for one in health.checks()}\n"
-        "print(told['gloo'].remedy)\n"
+        "told = {one.subject: one for one in health.checks()}\n"
+        "print(told['gloo'].action)\n"
     )
     done = subprocess.run(
         ["unshare", "--net", sys.executable, "-c", program],
@@ -62,6 +62,6 @@ def test_doctor_without_loopback(tmp_path):
 def test_check_all_reduce_failing_rank(all_reduce, fault, condition, remedy):
     result = all_reduce(fault, condition)
 
-    assert result["state"] == "failure"
-    assert "fails on 2 GPUs: " in result["detail"]
-    assert remedy in result["remedy"]
+    assert result["severity"] == "error"
+    assert "fails on 2 GPUs: " in result["evidence"]
+    assert remedy in result["action"]

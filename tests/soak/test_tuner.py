@@ -127,7 +127,7 @@ def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
 def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(
     loading, capsys, monkeypatch
 ):
-    cause = Cause("other-processes", 0.5, "Others were there.", "wait.", None)
+    cause = Cause.of("other-cpu-processes", 0.5, "Others were there.", "wait.", None)
     told = Diagnosis("a trial", [cause])
     monkeypatch.setattr(
         "nbkit.questions.input_pipeline.tuner.diagnose", lambda run: told

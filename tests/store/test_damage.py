@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, StoreError
 from nbkit.live.rows import run_numbers
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, write_json
+from nbkit.store.record import STORED_FIELDS, RunState, parse_json, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 
@@ -116,3 +117,16 @@ def test_damaged_metrics_line(whole):
         _ = whole.summary
     assert nbkit.runs().to_dicts()[0]["run_id"] == whole.run_id
     assert main(["runs"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "field"),
+    [(file, name) for file, its in STORED_FIELDS.items() for name in its],
+)
+def test_parse_json_wrong_type(file, field):
+    head, _, own = field.partition(".")
+    data = json.dumps({head: {own: 1.5} if own else 1.5}).encode()
+
+    said = rf"/{file} is damaged \({field}=1.5 is not .*\)\. Remove its folder"
+    with pytest.raises(StoreError, match=said):
+        parse_json(data, Path("/") / file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from nbkit.health import CheckResult
+from nbkit.findings import Finding
 from nbkit.telemetry import gpu_health, health
 from nbkit.telemetry.sample import GpuDevice
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
@@ -18,15 +18,15 @@ def told(drive, monkeypatch):
     """Return what is said of GPUs that a test describes, by what was looked at."""
     monkeypatch.setattr(gpu_health, "_kernel_log", lambda: "")
 
-    def tell(*gpus: FakeGpu) -> dict[str, CheckResult]:
+    def tell(*gpus: FakeGpu) -> dict[str, Finding]:
         drive(*gpus)
-        return {one.what: one for one in gpu_health.checks()}
+        return {one.subject: one for one in gpu_health.checks()}
 
     return tell
 
 
 def test_gpus_that_are_well_give_no_warning(told):
-    assert {one.state for one in told(WELL, FakeGpu("GPU-1")).values()} == {"ok"}
+    assert {one.severity for one in told(WELL, FakeGpu("GPU-1")).values()} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_gpus_that_are_well_give_no_warning(told):
         ({"persistence": 0}, "Persistence", "warning", "off on GPU 1", "-pm 1"),
         ({"pcie_width": 8}, "PCIe link", "warning", "GPU 1 limited to 8 of 16", "seat"),
         ({"remapped": (0, 1, 1, 0)}, "GPU 1", "warning", "pending", "--gpu-reset -i 1"),
-        ({"remapped": (0, 9, 0, 1)}, "GPU 1", "failure", "not be repaired", "replace"),
+        ({"remapped": (0, 9, 0, 1)}, "GPU 1", "error", "not be repaired", "replace"),
         (
             {"power_limit_watts": 300},
             "Power limit",
@@ -45,7 +45,7 @@ def test_gpus_that_are_well_give_no_warning(told):
         ),
         (
             {"fabric": (pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS, 0)},
-            *("Fabric manager", "failure", "in progress on GPU 1"),
+            *("Fabric manager", "error", "in progress on GPU 1"),
             "restart nvidia-fabricmanager",
         ),
         (
@@ -55,7 +55,7 @@ def test_gpus_that_are_well_give_no_warning(told):
                     pynvml.NVML_ERROR_NOT_SUPPORTED,
                 )
             },
-            *("Fabric manager", "failure", "not supported on GPU 1"),
+            *("Fabric manager", "error", "not supported on GPU 1"),
             "restart nvidia-fabricmanager",
         ),
         ({"name": "NVIDIA A100"}, "Mix of GPUs", "warning", "2 models", "=0"),
@@ -66,9 +66,9 @@ def test_what_holds_a_gpu_back_is_named_with_its_command(
 ):
     finding = told(WELL, FakeGpu("GPU-1", **gpu))[what]
 
-    assert finding.state == state
-    assert found in finding.detail
-    assert remedy in finding.remedy
+    assert finding.severity == state
+    assert found in finding.evidence
+    assert remedy in finding.action
 
 
 def test_gpus_that_the_fabric_manager_has_connected_are_well(told):
@@ -76,15 +76,15 @@ def test_gpus_that_the_fabric_manager_has_connected_are_well(told):
 
     finding = told(*(FakeGpu(f"GPU-{n}", fabric=done) for n in range(3)))
 
-    assert finding["Fabric manager"].detail == "GPU 0, 1 and 2 can use NVSwitch"
+    assert finding["Fabric manager"].evidence == "GPU 0, 1 and 2 can use NVSwitch"
 
 
 @pytest.mark.parametrize(
     ("setting", "state", "found"),
     [
-        ("0,9", "failure", "no GPU '9'"),
-        ("GPU-x", "failure", "no GPU 'GPU-x'"),
-        ("1", "info", "1 of 2 GPUs"),
+        ("0,9", "error", "no GPU '9'"),
+        ("GPU-x", "error", "no GPU 'GPU-x'"),
+        ("1", "note", "1 of 2 GPUs"),
         ("", "warning", "0 of 2 GPUs"),
         ("-1", "warning", "0 of 2 GPUs"),
     ],
@@ -94,8 +94,8 @@ def test_a_setting_that_names_no_gpu_is_told(told, monkeypatch, setting, state, 
 
     finding = told(WELL, FakeGpu("GPU-1"))["Visible GPUs"]
 
-    assert finding.state == state
-    assert found in finding.detail
+    assert finding.severity == state
+    assert found in finding.evidence
 
 
 LOG = """[ 12.1] NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', GPU has fallen off
@@ -113,13 +113,13 @@ def test_errors_in_the_kernels_log_are_told_by_gpu():
 
     fallen, fault, memory = gpu_health.judge_log(LOG, gpus)
 
-    assert fallen.detail.startswith("79 of GPU 0, 2x")
-    assert (fallen.state, fallen.remedy[:6]) == ("warning", "reboot")
-    assert fault.state == "info"
-    assert "a program" in fault.detail
-    assert (memory.detail[:11], memory.state) == ("64 of GPU 1", "warning")
+    assert fallen.evidence.startswith("79 of GPU 0, 2x")
+    assert (fallen.severity, fallen.action[:6]) == ("warning", "reboot")
+    assert fault.severity == "note"
+    assert "a program" in fault.evidence
+    assert (memory.evidence[:11], memory.severity) == ("64 of GPU 1", "warning")
     [closed] = gpu_health.judge_log(None, gpus)
-    assert closed.remedy == "sudo dmesg | grep Xid"
+    assert closed.action == "sudo dmesg | grep Xid"
 
 
 def test_gpus_that_only_their_pci_domain_tells_apart_have_their_own_errors():
@@ -131,7 +131,7 @@ def test_gpus_that_only_their_pci_domain_tells_apart_have_their_own_errors():
 
     [lost] = gpu_health.judge_log(log, gpus)
 
-    assert lost.detail == "79 of GPU 0, 1x in the kernel log: fell off the bus"
+    assert lost.evidence == "79 of GPU 0, 1x in the kernel log: fell off the bus"
 
 
 def test_nccl_needs_shared_memory_beside_the_loading_processes(tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_nccl_needs_shared_memory_beside_the_loading_processes(tmp_path, monkeyp
 
     one, several = (health.shared_memory(count, tmp_path) for count in (1, 8))
 
-    assert one.state == "ok"
-    assert several.state == "warning"
-    assert "NCCL between 8 GPUs" in several.remedy
-    assert "--shm-size=2g" in several.remedy
+    assert one.severity == "ok"
+    assert several.severity == "warning"
+    assert "NCCL between 8 GPUs" in several.action
+    assert "--shm-size=2g" in several.action

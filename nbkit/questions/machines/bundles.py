@@ -34,7 +34,7 @@ from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.reproduction.comparison import run_facts
 from nbkit.reproduction.differences import RunFacts
-from nbkit.review.findings import Finding
+from nbkit.review.findings import AuditFinding
 from nbkit.statistics import NoiseFloor
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import is_study, runs_folder
@@ -78,7 +78,7 @@ class Machine:
     bandwidths: Sequence[AllReduceRun]
     facts: dict[str, str | None]
     """Facts for the comparison with another machine."""
-    audits: Mapping[Conditions, Sequence[Finding]]
+    audits: Mapping[Conditions, Sequence[AuditFinding]]
     """Audit findings on the runs with these conditions."""
     bottlenecks: Mapping[Conditions, ArmBottlenecks]
     """Bottlenecks of the runs, with the machine's name."""

@@ -27,10 +27,10 @@ from nbkit.questions.machines.ratios import (
 )
 from nbkit.reports.auditor import audit, findings_table
 from nbkit.reports.bandwidth import NCCL_TESTS
-from nbkit.reports.caveats import Caveat, caveats, prepend_caveats
+from nbkit.reports.caveats import caveats, prepend_caveats
 from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.renderer import Figure, Note, Report, SavedReport, Source, Table
-from nbkit.review.findings import Audit
+from nbkit.review.findings import Audit, AuditFinding
 from nbkit.review.usable_arms import no_verdict_sentence
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import reports_folder
@@ -245,21 +245,21 @@ class MachinesResult:
         return replace(warned, notes=[*warned.notes, self._published])
 
     @cached_property
-    def _caveats(self) -> list[Caveat]:
+    def _caveats(self) -> list[AuditFinding]:
         """Why what is compared of the two machines cannot be believed."""
-        reasons: dict[str, Caveat] = {}
+        reasons: dict[str, AuditFinding] = {}
         for arm in self.matched:
             for machine in (self.a, self.b):
                 controls = machine.controls[arm.conditions]
                 for caveat in caveats(controls, machine.bottlenecks[arm.conditions]):
                     # Of what disturbs runs, and names its machine, each kind once.
-                    if caveat.code != "control":
+                    if caveat.code != "control-differs":
                         reasons.setdefault(caveat.code, caveat)
                         continue
-                    reason = f"on {machine.name}, {caveat.reason}"
-                    reasons.setdefault(reason, replace(caveat, reason=reason))
+                    evidence = f"on {machine.name}, {caveat.evidence}"
+                    reasons.setdefault(evidence, replace(caveat, evidence=evidence))
         # What a control shows comes first, of whichever machine.
-        return sorted(reasons.values(), key=lambda reason: reason.code != "control")
+        return sorted(reasons.values(), key=lambda one: one.code != "control-differs")
 
     def save(self) -> SavedReport:
         """Write the report into a new folder of the store.
