@@ -85,17 +85,17 @@ class Examination:
                 last = repr(result.subject)
                 yield result
         if code is None:
-            detail = f"{self.module} does not respond after {last}"
-            remedy = (
+            evidence = f"{self.module} does not respond after {last}"
+            action = (
                 "check dmesg for a driver or file server error; python -m "
                 f"{self.module} prints each check"
             )
-            yield Finding("Checks", "error", found, remedy)
+            yield Finding("Checks", "error", evidence, action)
         elif code:
             stderr_lines = _read(self.errors).strip().splitlines()[-1:] or ["no output"]
-            detail = f"{self.module} ended after {last} with exit code {code}: "
-            remedy = f"python -m {self.module} shows its full output"
-            yield Finding("Checks", "error", found + said[0], remedy)
+            evidence = f"{self.module} ended after {last} with exit code {code}: "
+            action = f"python -m {self.module} shows its full output"
+            yield Finding("Checks", "error", evidence + stderr_lines[0], action)
 
 
 def doctor(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import sys
 import textwrap
+from itertools import pairwise
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -14,19 +18,40 @@ from pydantic.fields import FieldInfo
 _WIDTH = 84
 
 
-def documentation(cls: type[BaseModel]) -> str:
-    """Return the class's own words, and below them its fields in numpy style."""
-    own = inspect.cleandoc(cls.__doc__ or "")
-    if not cls.model_fields:
-        return own
-    lines = [own, "", "Parameters", "----------"]
-    for name, field in cls.model_fields.items():
-        default = repr(_default(field))
-        values = _type(field.annotation) + _range(field.metadata)
-        lines.append(f"{name} : {values}, default {default}")
-        words = " ".join((field.description or "").split())
-        lines.append(textwrap.indent(textwrap.fill(words, _WIDTH - 4), "    "))
-    return "\n".join(lines)
+class Documentation:
+    """A class's own words, and below them its fields in numpy style, once asked for."""
+
+    def __init__(self, cls: type[BaseModel]) -> None:
+        self._own = inspect.cleandoc(cls.__doc__ or "")
+
+    def __get__(self, _: object, cls: type[BaseModel]) -> str:
+        if not cls.model_fields:
+            return self._own
+        lines, texts = [self._own, "", "Parameters", "----------"], descriptions(cls)
+        for name, field in cls.model_fields.items():
+            default = repr(_default(field))
+            values = _type(field.annotation) + _range(field.metadata)
+            lines.append(f"{name} : {values}, default {default}")
+            words = " ".join(texts.get(name, "").split())
+            lines.append(textwrap.indent(textwrap.fill(words, _WIDTH - 4), "    "))
+        return "\n".join(lines)
+
+
+def descriptions(cls: type[BaseModel]) -> dict[str, str]:
+    """Return the docstring below each field."""
+    # pydantic would read it at each import, by way of inspect, which takes half of it.
+    texts: dict[str, str] = {}
+    for base in cls.__mro__:
+        if not base.__module__.startswith("nbkit."):
+            continue
+        source = Path(sys.modules[base.__module__].__file__ or "").read_bytes()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and node.name == base.__name__:
+                for pair in pairwise(node.body):
+                    match pair:
+                        case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(it)):
+                            texts.setdefault(name, inspect.cleandoc(str(it)))
+    return {name: it for name, it in texts.items() if name in cls.model_fields}
 
 
 def short_signature(cls: type[BaseModel]) -> inspect.Signature:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
-from nbkit.config.documented import documentation, short_signature
+from nbkit.config.documented import Documentation, descriptions, short_signature
 from nbkit.errors import ConfigError
 from nbkit.reading import parse_object
 from nbkit.registry import suggest
@@ -23,40 +22,31 @@ _LISTED = 32
 """Fields that an error about an unknown one lists."""
 
 
-def _name_files() -> None:
-    """Tell `inspect` whose files are pydantic's and these.
-
-    pydantic asks it for the source with the docstrings of fields, and it would ask all
-    loaded modules for their files: some raise when asked for anything.
-    """
-    for name, module in list(sys.modules.items()):
-        if name.startswith(("pydantic.", "nbkit.config.")):
-            inspect.modulesbyfile[str(module.__file__)] = name
-
-
-_name_files()
-
-
 class Model(BaseModel):
     """Base of every nbkit configuration: frozen, strict about names."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         validate_default=True,
         allow_inf_nan=False,
     )
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        _name_files()
-
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         """Let ``help()``, ``?`` and completion know every field."""
-        cls.__doc__ = documentation(cls)
+        type.__setattr__(cls, "__doc__", Documentation(cls))
         cls.__signature__ = short_signature(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler(core)
+        fields = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in descriptions(cls).items():
+            fields[name]["description"] = text
+        return schema
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """Yield what a call has to say to make the same: what is not the default."""

@@ -19,7 +19,7 @@ from typing import Any
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.errors import NbkitError, NvmlUnavailableError
 from nbkit.findings import Finding
-from nbkit.health import tell
+from nbkit.health import stream
 from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.devices.claims import leases
 from nbkit.launch.run import Run
@@ -44,11 +44,11 @@ def checks(deadline: float) -> Iterator[Finding]:
     try:
         gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
         if len(gpus) < 2:
-            detail = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
-            detail += "an all-reduce requires 2"
+            evidence = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
+            evidence += "an all-reduce requires 2"
             if (setting := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-                found += f" (CUDA_VISIBLE_DEVICES={setting!r})"
-            yield Finding(_WHAT, "note", found)
+                evidence += f" (CUDA_VISIBLE_DEVICES={setting!r})"
+            yield Finding(_WHAT, "note", evidence)
             return
         yield shared_memory(len(gpus))
         used = {name: " and ".join(ids) for name, ids in leases("cuda").items()}
@@ -56,13 +56,13 @@ def checks(deadline: float) -> Iterator[Finding]:
             used |= gpu_users(nvml.read(), [gpu.name for gpu in gpus], ())
         for gpu in gpus:
             if gpu.name in used:
-                found = f"not checked: in use by {used[gpu.name]}"
-                yield Finding(gpu.label, "note", found)
+                evidence = f"not checked: in use by {used[gpu.name]}"
+                yield Finding(gpu.label, "note", evidence)
         free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
         if len(free) < 2:
-            detail = f"{len(free)} of {len(gpus)} GPUs free; an all-reduce requires 2"
-            remedy = "run it again when 2 GPUs are free (see nbkit monitor)"
-            yield Finding(_WHAT, "note", found, remedy)
+            evidence = f"{len(free)} of {len(gpus)} GPUs free; an all-reduce requires 2"
+            action = "run it again when 2 GPUs are free (see nbkit monitor)"
+            yield Finding(_WHAT, "note", evidence, action)
             return
         yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
     except (NbkitError, NvmlUnavailableError) as error:
@@ -93,10 +93,10 @@ def check_all_reduce(deadline: float, **fields: Any) -> Finding:
         timing = allreduce_timing(run.metrics("allreduce")[0])
         gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9
         shutil.rmtree(store)
-        found = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
-        return Finding(_WHAT, "ok", found)
+        evidence = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
+        return Finding(_WHAT, "ok", evidence)
     cause = run.cause
-    detail = f"fails on {config.gpus} GPUs: {cause['message']}"
+    evidence = f"fails on {config.gpus} GPUs: {cause['message']}"
     lacks_memory = _SHARED_MEMORY.search(f"{cause['message']} {cause['signal']}")
     works_without_p2p, outcome = False, "does not help"
     if not lacks_memory and _NO_P2P not in os.environ:
@@ -106,19 +106,19 @@ def check_all_reduce(deadline: float, **fields: Any) -> Finding:
         except TimeoutError:
             outcome = "gave no result in time"
     if lacks_memory:
-        remedy = "NCCL needs shared memory: docker run --shm-size=8g, or sudo mount -o "
-        remedy += "remount,size=8G /dev/shm"
+        action = "NCCL needs shared memory: docker run --shm-size=8g, or sudo mount -o "
+        action += "remount,size=8G /dev/shm"
     elif works_without_p2p:
-        remedy = (
+        action = (
             f"works without peer-to-peer access: export {_NO_P2P}=1 as a workaround. "
             "With NVLink: see nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: add "
             "iommu=pt to the kernel's command line, disable ACS in the BIOS, and reboot"
         )
     else:
         log = cause["log"] or store
-        remedy = f"{_NO_P2P}={os.environ[_NO_P2P]} {outcome}: see {log}, and run "
-        remedy += "NCCL_DEBUG=INFO nbkit doctor --gpus"
-    return Finding(_WHAT, "error", found, remedy)
+        action = f"{_NO_P2P}={os.environ[_NO_P2P]} {outcome}: see {log}, and run "
+        action += "NCCL_DEBUG=INFO nbkit doctor --gpus"
+    return Finding(_WHAT, "error", evidence, action)
 
 
 def _run_to_end(config: ExperimentConfig, deadline: float) -> Run:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from nbkit.errors import DeviceError
 from nbkit.findings import Finding
-from nbkit.health import check, tell
+from nbkit.health import check, stream
 from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from nbkit.launch.local import refuse_network_pool
 from nbkit.launch.rendezvous import loopback_problem
@@ -28,8 +28,8 @@ def checks() -> Iterator[Finding]:
     problems = {"Processes": pidfd_problem(), "Loopback": loopback_problem()}
     for what, why in problems.items():
         if why is not None:
-            found, _, remedy = why.partition(". ")
-            yield Finding(what, "error", found, remedy)
+            evidence, _, action = why.partition(". ")
+            yield Finding(what, "error", evidence, action)
     yield _pool()
     yield from _slurm()
 
@@ -41,15 +41,15 @@ def _pool() -> Finding:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        found, _, remedy = str(error).removesuffix(".").partition(". ")
-        return Finding("Device pool", "error", found, remedy)
+        evidence, _, action = str(error).removesuffix(".").partition(". ")
+        return Finding("Device pool", "error", evidence, action)
     return Finding("Device pool", "ok", f"{pool}, for all users")
 
 
 def _slurm() -> Iterator[Finding]:
     if shutil.which("sbatch") is None:
-        found = 'sbatch not found; only engine="slurm" needs it'
-        yield Finding("Slurm", "note", found)
+        evidence = 'sbatch not found; only engine="slurm" needs it'
+        yield Finding("Slurm", "note", evidence)
         return
     try:
         version = ask_slurm("sbatch", "--version", limit_seconds=_LIMIT_SECONDS).strip()
@@ -57,14 +57,14 @@ def _slurm() -> Iterator[Finding]:
         listed = partitions()
         ask_slurm("squeue", "--noheader", "--me", limit_seconds=_LIMIT_SECONDS)
     except SlurmSilentError as error:
-        detail = f"installed, but cannot be queried: {error}"
-        remedy = "run sinfo, or ask the administrator; other engines are not affected"
-        yield Finding("Slurm", "warning", found, remedy)
+        evidence = f"installed, but cannot be queried: {error}"
+        action = "run sinfo, or ask the administrator; other engines are not affected"
+        yield Finding("Slurm", "warning", evidence, action)
         return
     yield from map(_partition, listed[:_MOST_PARTITIONS])
     if len(listed) > _MOST_PARTITIONS:
-        found = f"{len(listed) - _MOST_PARTITIONS} more; sinfo lists them"
-        yield Finding("Partitions", "note", found)
+        evidence = f"{len(listed) - _MOST_PARTITIONS} more; sinfo lists them"
+        yield Finding("Partitions", "note", evidence)
 
 
 def _version(version: str) -> Finding:
@@ -72,8 +72,8 @@ def _version(version: str) -> Finding:
     numbers = re.search(r"(\d+)\.(\d+)", version)
     is_new = not numbers or (int(numbers[1]), int(numbers[2])) >= _OLDEST_SLURM
     oldest = ".".join(f"{part:02}" for part in _OLDEST_SLURM)
-    remedy = f"nbkit supports {oldest} and newer; test with a small run first"
-    return check("Slurm", is_new, version, remedy)
+    action = f"nbkit supports {oldest} and newer; test with a small run first"
+    return check("Slurm", is_new, version, action)
 
 
 def _partition(partition: Partition) -> Finding:
@@ -81,12 +81,14 @@ def _partition(partition: Partition) -> Finding:
         f"{count.free} of {count.total} {kind} free"
         for kind, count in partition.gpus.items()
     )
-    detail = f"{partition.nodes_idle} of {plural(partition.nodes_total, 'node')} idle, "
-    detail += f"GPUs: {gpus or 'none'}, time limit {partition.time_limit}"
+    evidence = (
+        f"{partition.nodes_idle} of {plural(partition.nodes_total, 'node')} idle, "
+    )
+    evidence += f"GPUs: {gpus or 'none'}, time limit {partition.time_limit}"
     what = f"Partition {partition.name}"
     if partition.is_up:
-        return Finding(what, "ok", found)
-    return Finding(what, "note", f"not up; {found}")
+        return Finding(what, "ok", evidence)
+    return Finding(what, "note", f"not up; {evidence}")
 
 
 if __name__ == "__main__":

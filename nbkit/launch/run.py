@@ -10,7 +10,6 @@ from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.launch.code.trust import permit_run
 from nbkit.launch.run_progress import progress_display
-from nbkit.launch.run_rows import run_row
 from nbkit.launch.supervision.requests import checked_grace, deadline
 from nbkit.store.paths import runs_folder
 from nbkit.store.processes import ProcessIdentity
@@ -371,6 +370,8 @@ class RunList(list[Run]):
         --------
         >>> pandas.DataFrame(nbkit.runs().to_dicts())  # doctest: +SKIP
         """
+        from nbkit.launch.run_rows import run_row  # no launch needs it
+
         return [run_row(run) for run in self]
 
     @overload

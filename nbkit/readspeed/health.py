@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nbkit.errors import StoreError
 from nbkit.findings import Finding
-from nbkit.health import check, tell
+from nbkit.health import check, stream
 from nbkit.readspeed.fio import fio_version
 from nbkit.readspeed.places import describe_place
 from nbkit.store.paths import store_folder
@@ -22,20 +22,20 @@ _MEANINGS = {
 def checks() -> Iterator[Finding]:
     """Yield the results; a silent file server holds them up."""
     version = fio_version()
-    detail = version or "not installed; nbkit uses its Python reader"
-    remedy = "apt install fio, to measure with both readers"
-    yield check("fio", version is not None, detail, remedy, "note")
+    evidence = version or "not installed; nbkit uses its Python reader"
+    action = "apt install fio, to measure with both readers"
+    yield check("fio", version is not None, evidence, action, "note")
     try:
         place = describe_place(store_folder())
     except StoreError:
         return  # the store's own check says why
-    detail = (
+    evidence = (
         f"{place['file_system'] or 'unknown'} ({place['source'] or 'unknown source'})"
     )
     meaning = _MEANINGS.get(place["kind"])
-    remedy = "deleted at the next boot: set NBKIT_HOME to a folder on a disk"
-    detail += f": {meaning}" if meaning else ""
-    yield check("Store is on", place["kind"] != "memory", detail, remedy)
+    action = "deleted at the next boot: set NBKIT_HOME to a folder on a disk"
+    evidence += f": {meaning}" if meaning else ""
+    yield check("Store is on", place["kind"] != "memory", evidence, action)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 from jupyter_core.paths import jupyter_config_path, jupyter_path
 
 from nbkit.findings import Finding
-from nbkit.health import check, installed, tell
+from nbkit.health import check, installed, stream
 from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
 
 _EXTENSION = "nbkit.server"
@@ -31,22 +31,22 @@ def checks() -> Iterator[Finding]:
     """Yield the results of the environment of this Python."""
     version = installed("jupyterlab")
     is_usable = version is not None and version.startswith("4.")
-    detail = version or "not installed"
-    detail += ", not version 4" if version and not is_usable else ""
+    evidence = version or "not installed"
+    evidence += ", not version 4" if version and not is_usable else ""
     command = pip_install("jupyterlab")
-    yield check("JupyterLab", is_usable, detail, command, "error")
+    yield check("JupyterLab", is_usable, evidence, command, "error")
     notebook = installed("notebook")
     if notebook is not None:
         shows_sidebar = int(notebook.partition(".")[0]) >= 7
-        detail = notebook if shows_sidebar else f"{notebook} shows no sidebar"
-        remedy = "update to Notebook 7, or use JupyterLab"
-        yield check("Notebook", shows_sidebar, detail, remedy)
+        evidence = notebook if shows_sidebar else f"{notebook} shows no sidebar"
+        action = "update to Notebook 7, or use JupyterLab"
+        yield check("Notebook", shows_sidebar, evidence, action)
     try:
         Path.home()
     except RuntimeError:
         # A container may give its processes a user that the system does not know.
-        detail, remedy = "this user has no home folder", "set HOME to a folder"
-        yield Finding("Home folder", "error", detail, remedy)
+        evidence, action = "this user has no home folder", "set HOME to a folder"
+        yield Finding("Home folder", "error", evidence, action)
         return
     parts = {
         "Server extension": ("server extension list", _server_extension),
@@ -56,9 +56,9 @@ def checks() -> Iterator[Finding]:
         try:
             yield from results(what)
         except (ImportError, AttributeError, TypeError, KeyError) as error:
-            detail = f"unknown: Jupyter's interface has changed ({error!r})"
-            remedy = f"check nbkit with `jupyter {command}`, and update nbkit"
-            yield Finding(what, "warning", detail, remedy)
+            evidence = f"unknown: Jupyter's interface has changed ({error!r})"
+            action = f"check nbkit with `jupyter {command}`, and update nbkit"
+            yield Finding(what, "warning", evidence, action)
 
 
 def _server_extension(what: str) -> Iterator[Finding]:
@@ -69,16 +69,18 @@ def _server_extension(what: str) -> Iterator[Finding]:
     manager = ExtensionConfigManager(read_config_path=jupyter_config_path())
     enabled: Mapping[str, bool] = manager.get_jpserver_extensions()
     if not enabled.get(_EXTENSION):
-        detail = "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
-        remedy = f"jupyter server extension enable {_EXTENSION}, then restart Jupyter"
-        yield Finding(what, "error", detail, remedy)
+        evidence = (
+            "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
+        )
+        action = f"jupyter server extension enable {_EXTENSION}, then restart Jupyter"
+        yield Finding(what, "error", evidence, action)
         return
     try:
         valid = ExtensionPackage(name=_EXTENSION, enabled=True).validate()
-        detail = "enabled" if valid else "enabled, but not valid"
+        evidence = "enabled" if valid else "enabled, but not valid"
     except ImportError as error:
-        valid, detail = False, f"enabled, but cannot be imported: {error}"
-    yield check(what, valid, detail, _AGAIN, "error")
+        valid, evidence = False, f"enabled, but cannot be imported: {error}"
+    yield check(what, valid, evidence, _AGAIN, "error")
 
 
 def _pages(what: str) -> Iterator[Finding]:
@@ -92,26 +94,28 @@ def _pages(what: str) -> Iterator[Finding]:
     if own is None:
         yield Finding(what, "error", "not installed", _AGAIN)
     elif disabled.get(_PAGE):
-        remedy = f"jupyter labextension enable {_PAGE}, then reload the page"
-        yield Finding(what, "error", "disabled", remedy)
+        action = f"jupyter labextension enable {_PAGE}, then reload the page"
+        yield Finding(what, "error", "disabled", action)
     elif own["version"] != version:
-        detail = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"
-        yield Finding(what, "error", detail, _AGAIN)
+        evidence = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"
+        yield Finding(what, "error", evidence, _AGAIN)
     else:
         yield Finding(what, "ok", f"{own['version']}, enabled")
     missing = [package for page, package in _WIDGETS.items() if page not in pages]
     if missing:
-        detail = f"JupyterLab has no {' and '.join(missing)}"
-        remedy = f"{pip_install(*missing)}, then reload the page"
-        yield Finding("Widgets", "error", detail, remedy)
+        evidence = f"JupyterLab has no {' and '.join(missing)}"
+        action = f"{pip_install(*missing)}, then reload the page"
+        yield Finding("Widgets", "error", evidence, action)
     off = [page for page in _WIDGETS if page in pages and disabled.get(page)]
     for page in off:
-        remedy = f"jupyter labextension enable {page}, then reload the page"
-        yield Finding("Widgets", "error", f"{page} is disabled", remedy)
+        action = f"jupyter labextension enable {page}, then reload the page"
+        yield Finding("Widgets", "error", f"{page} is disabled", action)
     if not missing and not off:
-        detail = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
-        detail += "tested in Chromium only; VS Code and other browsers are untested"
-        yield Finding("Widgets", "ok", detail)
+        evidence = (
+            f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
+        )
+        evidence += "tested in Chromium only; VS Code and other browsers are untested"
+        yield Finding("Widgets", "ok", evidence)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nbkit.errors import StoreError
 from nbkit.findings import Finding
-from nbkit.health import check, tell
+from nbkit.health import check, stream
 from nbkit.plural import plural
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
@@ -32,22 +32,22 @@ def checks() -> Iterator[Finding]:
     try:
         store = store_folder()
     except StoreError as error:
-        what, _, remedy = str(error).removesuffix(".").partition(". ")
-        yield Finding("Store", "error", what, remedy)
+        what, _, action = str(error).removesuffix(".").partition(". ")
+        yield Finding("Store", "error", what, action)
         return
     lowest = next(path for path in (store, *store.parents) if os.path.lexists(path))
     if not lowest.is_dir():
-        remedy = "set NBKIT_HOME to a folder"
-        yield Finding("Store", "error", f"{lowest} is not a folder", remedy)
+        action = "set NBKIT_HOME to a folder"
+        yield Finding("Store", "error", f"{lowest} is not a folder", action)
         return
     # A folder below one that this user may not enter raises a different error.
     seen = (path for path in (store, *store.parents) if os.access(path, os.F_OK))
     nearest = next(path for path in seen if path.is_dir())
     yield _place(store, nearest == store)
     space = shutil.disk_usage(nearest)
-    detail = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
-    remedy = f"checkpoints may take {_LEAST_FREE_BYTES >> 30} GiB; free some space, "
-    yield check("Space", space.free >= _LEAST_FREE_BYTES, detail, remedy + _MOVE)
+    evidence = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
+    action = f"checkpoints may take {_LEAST_FREE_BYTES >> 30} GiB; free some space, "
+    yield check("Space", space.free >= _LEAST_FREE_BYTES, evidence, action + _MOVE)
     yield _writing(store, nearest)
 
 
@@ -93,26 +93,26 @@ def _locks(path: Path) -> bool:
 def _place(store: Path, exists: bool) -> Finding:
     origin = "NBKIT_HOME" if os.environ.get("NBKIT_HOME") else "default"
     if not exists:
-        found = f"{store} ({origin}); the first run creates it"
-        return Finding("Store", "ok", found)
+        evidence = f"{store} ({origin}); the first run creates it"
+        return Finding("Store", "ok", evidence)
     other_users = stat.S_IRWXG | stat.S_IRWXO
     is_open = origin == "default" and bool(store.stat().st_mode & other_users)
-    detail = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
-    detail += "; other users can enter this folder" if is_open else ""
-    remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
-    return check("Store", not is_open, detail, remedy)
+    evidence = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
+    evidence += "; other users can enter this folder" if is_open else ""
+    action = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
+    return check("Store", not is_open, evidence, action)
 
 
 def _writing(store: Path, folder: Path) -> Finding:
     try:
         problem = try_writing(folder)
     except StoreError as error:
-        found, end, remedy = str(error).removesuffix(".").partition("): ")
-        return Finding("Writing", "error", found + end[:1], remedy)
+        evidence, end, action = str(error).removesuffix(".").partition("): ")
+        return Finding("Writing", "error", evidence + end[:1], action)
     where = "" if folder == store else f", tried in {folder}"
-    detail = problem or f"replacing, linking and locking files works{where}"
-    remedy = f"use another file system, {_MOVE}"
-    return check("Writing", not problem, found, remedy, "error")
+    evidence = problem or f"replacing, linking and locking files works{where}"
+    action = f"use another file system, {_MOVE}"
+    return check("Writing", not problem, evidence, action, "error")
 
 
 if __name__ == "__main__":

@@ -56,9 +56,12 @@ ID_PATTERN = f"^{ID}$"
 """What the id of a run or study looks like."""
 
 
+_IS_ID = re.compile(ID).fullmatch
+
+
 def is_id(text: str) -> bool:
     """Return whether a text can be the id of a run or study, and so a folder's name."""
-    return re.fullmatch(ID_PATTERN, text) is not None
+    return _IS_ID(text) is not None
 
 
 def store_folder() -> Path:

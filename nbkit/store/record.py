@@ -213,14 +213,15 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
         values = parse_object(data)
     except json.JSONDecodeError as error:
         raise _damaged(path, error.msg) from error
-    for head, tail, kind in _PLACES.get(path.name, ()):
+    name = path.name
+    for head, tail, kind in _PLACES.get(name, ()):
         value = values.get(head)
         if tail and value is not None:
             value = value.get(tail)
         if value is not None and not isinstance(value, kind):
             field = f"{head}.{tail}".rstrip(".")
             raise _damaged(path, f"{field}={value!r:.40} is not {_WORDS[kind]}")
-    job = values.get("job") if path.name == _FILES.submission.name else None
+    job = "job" in values and name == _FILES.submission.name and values["job"]
     if job and not _JOB_ID.fullmatch(str(job.get("id"))):  # Slurm's commands get it
         raise _damaged(path, f"job.id={job.get('id')!r:.40} is not a job's number")
     return values

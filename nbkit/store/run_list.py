@@ -1,16 +1,16 @@
-"""Rows of all runs of the store, read as fast as the disk allows."""
+"""A row for every run of the store, read as fast as the disk allows."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nbkit.reading import read_newer
 from nbkit.store.paths import RunPaths, runs_folder
@@ -27,12 +27,11 @@ from nbkit.store.stored_runs import StoredRun, list_run_names
 _RECORD = RunPaths(Path()).record
 _READERS = 8
 _RUNS_PER_TASK = 256
-_SETTLED_SECONDS = 2.0
-"""A file that changed less long ago than this may change in the same tick."""
+_SETTLED_NS = 2_000_000_000
+"""A folder that changed less long ago than this may change in the same tick."""
 
 Line = dict[str, Any]
-T = TypeVar("T")
-_Stamp = tuple[int, ...]
+_Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -50,103 +49,65 @@ class RunRow:
 
 
 _ended: dict[Path, dict[str, tuple[_Stamp, RunRow]]] = {}
-"""Rows of runs that have finally ended, with the stamps of their files, by the store's
+"""Rows of runs that have finally ended, with their folders' stamps, by the store's
 folder and run id."""
 
 
 def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     """Return a row for each run, as things stand now."""
     folder = runs_folder()
+    root = str(folder)
     names = list_run_names() if run_ids is None else list(run_ids)
     ended = _ended.get(folder, {})
-    # Before anything is read: what changes meanwhile has another stamp next time.
-    stamps = _stamps(folder, names)
-    rows: dict[str, RunRow | None] = {}
-    for name, stamp in stamps.items():
-        cached = ended.get(name)
-        rows[name] = cached[1] if cached is not None and cached[0] == stamp else None
-    unknown = [folder / name for name, row in rows.items() if row is None]
-    new = {}
-    for name, row, is_over in _read(unknown) if unknown else ():
-        rows[name] = row
-        if row is not None and is_over and (stamp := stamps[name]) is not None:
-            new[name] = stamp, row
-    if new:
-        gone = ended.keys() - names if run_ids is None else set()
-        # In one step: another thread may be looking.
-        _ended[folder] = {i: end for i, end in (ended | new).items() if i not in gone}
-    return [row for name in names if (row := rows[name]) is not None]
-
-
-def _stamp(runs_fd: int, run_id: str) -> _Stamp | None:
-    """Return times of change, sizes and inodes of the files that a row is made from.
-
-    None if one is not there, or may have changed just now.
-    """
-    try:
-        # Without a Path, and from the folder of runs: of ten thousand runs it shows.
-        first = os.stat(f"{run_id}/submission.json", dir_fd=runs_fd)
-        last = os.stat(f"{run_id}/record.json", dir_fd=runs_fd)
-    except OSError:
-        return None
-    if max(first.st_mtime, last.st_mtime) > time.time() - _SETTLED_SECONDS:
-        return None
-    return (
-        *(first.st_mtime_ns, first.st_size, first.st_ino),
-        *(last.st_mtime_ns, last.st_size, last.st_ino),
-    )
-
-
-def _stamps(folder: Path, names: list[str]) -> dict[str, _Stamp | None]:
-    """Return the stamps of runs, side by side where each has to be waited for."""
-    try:
-        runs_fd = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:  # no run was ever launched
-        return dict.fromkeys(names)
-
-    def look(part: list[str]) -> list[_Stamp | None]:
-        return [_stamp(runs_fd, name) for name in part]
-
-    try:
-        with ThreadPoolExecutor(_READERS) as pool:
-            parts = pool.map(look, _parts(names))
-            return dict(zip(names, chain.from_iterable(parts), strict=True))
-    finally:
-        os.close(runs_fd)
-
-
-def _parts(runs: list[T]) -> list[list[T]]:
-    """Return runs in parts, each a task."""
-    starts = range(0, len(runs), _RUNS_PER_TASK)
-    return [runs[start : start + _RUNS_PER_TASK] for start in starts]
-
-
-def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
-    """Yield id and row of runs, and whether they have finally ended.
-
-    There is no row of a run that was removed meanwhile.
-    """
+    settled_ns = time.time_ns() - _SETTLED_NS
 
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
-    def last_words(part: list[Path]) -> list[bytes | None]:
-        return [_read_newer_record(str(folder)) for folder in part]
+    def look(part: list[str]) -> list[tuple[_Stamp | None, RunRow | bytes | None]]:
+        return [_look(f"{root}/{it}", ended.get(it), settled_ns) for it in part]
 
-    parts = _parts(folders)
+    starts = range(0, len(names), _RUNS_PER_TASK)
+    parts = [names[start : start + _RUNS_PER_TASK] for start in starts]
+    rows: list[RunRow | None] = []
+    new = {}
     with ThreadPoolExecutor(_READERS) as pool:
-        ended = [
-            (folder, _final_row(folder, last_word))
-            for part, words in zip(parts, pool.map(last_words, parts), strict=True)
-            for folder, last_word in zip(part, words, strict=True)
-        ]
-    for folder, row in ended:
-        if row is None:
-            _announce(RunPaths(folder))
-    for folder, row in ended:
-        yield folder.name, row or _read_row(folder), row is not None
+        looks = chain.from_iterable(pool.map(look, parts))
+        for name, (stamp, found) in zip(names, looks, strict=True):
+            row = found if isinstance(found, RunRow) else _final_row(name, found)
+            rows.append(row)
+            if row is not None and row is not found and stamp is not None:
+                new[name] = stamp, row
+    active = [folder / name for name, row in zip(names, rows, strict=True) if not row]
+    for path in active:
+        _announce(RunPaths(path))
+    if new:
+        gone = ended.keys() - names if run_ids is None else set()
+        # In one step: another thread may be looking.
+        _ended[folder] = {i: it for i, it in (ended | new).items() if i not in gone}
+    now = map(_row_now, active)
+    return [it for row in rows if (it := row or next(now)) is not None]
 
 
-def _read_newer_record(folder: str) -> bytes | None:
+def _look(
+    folder: str, known: tuple[_Stamp, RunRow] | None, settled_ns: int
+) -> tuple[_Stamp | None, RunRow | bytes | None]:
+    """Return the stamp of a run's folder, and its known row or else its last word.
+
+    Files of a run are replaced, never changed: that changes its folder. There is no
+    stamp of one that may have changed just now.
+    """
+    try:
+        # Before anything is read: what changes meanwhile has another stamp next time.
+        status = os.stat(folder)  # noqa: PTH116
+    except OSError:
+        return None, None
+    stamp = status.st_mtime_ns, status.st_ino
+    if known is not None and known[0] == stamp:
+        return known
+    return stamp if stamp[0] < settled_ns else None, _last_word(folder)
+
+
+def _last_word(folder: str) -> bytes | None:
     """Return a run's record if it is newer than its last attempt's beginning.
 
     Two looks at time stamps instead of reading another file: a long list of runs is
@@ -159,7 +120,7 @@ def _read_newer_record(folder: str) -> bytes | None:
         return None
 
 
-def _final_row(folder: Path, last_word: bytes | None) -> RunRow | None:
+def _final_row(run_id: str, last_word: bytes | None) -> RunRow | None:
     """Return the row of a run that has finally ended; None if it may not have."""
     if last_word is None:
         return None
@@ -167,32 +128,33 @@ def _final_row(folder: Path, last_word: bytes | None) -> RunRow | None:
         record = parse_json(last_word, _RECORD)
         state = RunState(record["state"])
         if state.is_final and not _may_go_on(record):
-            return _row(folder, record, state)
+            return _row(run_id, record, state)
     except DAMAGE_ERRORS:
         pass
     return None
 
 
-def _read_row(folder: Path) -> RunRow | None:
+def _row_now(folder: Path) -> RunRow | None:
     """Return any run's row; None if it was removed meanwhile."""
     run = StoredRun(folder)
     try:
         record, submission = run.record, run.submission
         attempt = of_newest_attempt(record, submission)
         row = {"name": submission.get("name"), **attempt}
-        return _row(folder, row, run.state_by(record))
+        return _row(folder.name, row, run.state_by(record))
     except DAMAGE_ERRORS as error:
         # One damaged run must not hide the others.
         words = damage_words(folder, error)
-        return _row(folder, {}, RunState.LOST, words) if folder.is_dir() else None
+        lost = _row(folder.name, {}, RunState.LOST, words)
+        return lost if folder.is_dir() else None
 
 
 def _row(
-    folder: Path, record: Line, state: RunState, damage: str | None = None
+    run_id: str, record: Line, state: RunState, damage: str | None = None
 ) -> RunRow:
     times = record.get("time") or {}
     return RunRow(
-        run_id=folder.name,
+        run_id=run_id,
         name=record.get("name"),
         state=state,
         started=times.get("started"),

@@ -32,12 +32,12 @@ from nbkit.store.record import (
     report_corruption,
 )
 from nbkit.store.redaction import refuse_secrets
-from nbkit.store.summary import RunSummary, summarise_run
 from nbkit.visible import visible
 
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
     from nbkit.store.job_state import Standing
+    from nbkit.store.summary import RunSummary
 
 
 _KINDS = (
@@ -228,11 +228,16 @@ class StoredRun:
     @property
     def summary(self) -> RunSummary:
         """Measurements of the run, computed from its raw records on each access."""
+        # Imported here: to list and launch runs needs none of its statistics.
+        from nbkit.store.summary import summarise_run
+
         with report_corruption(self.paths.root):
             return summarise_run(self.metrics(None), self.worker, self.record)
 
     def summary_until(self, step: int) -> RunSummary:
         """Return the summary, but with losses up to ``step`` only."""
+        from nbkit.store.summary import summarise_run
+
         with report_corruption(self.paths.root):
             lines = self.metrics(None)
             summary = summarise_run(lines, self.worker, self.record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
@@ -31,11 +32,46 @@ class Devices:
     """GPUs, or usable CPUs."""
     name: str | None = None
     """Of the GPU; None on CPUs, and on nodes that cannot be looked at from here."""
+    uuids: frozenset[str] = frozenset()
+    """Of the GPUs and MIG instances of this machine that a run may use."""
 
     @property
     def is_cpu(self) -> bool:
         """Whether CPU processes are used instead of GPUs."""
         return self.device_type == "cpu"
+
+    @cached_property
+    def gpus(self) -> list[dict[str, Any]]:
+        """Facts of the GPUs that a run may use; empty if unknown.
+
+        MIG instances have no separate facts; with them, those of all GPUs.
+        """
+        gpus = (describe_gpus()["devices"] or []) if self.uuids else []
+        return [gpu for gpu in gpus if gpu["uuid"] in self.uuids] or gpus
+
+    def formats(
+        self, wanted: Sequence[str], requested: object
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Return the number formats that all GPUs support, and facts of an older GPU.
+
+        The facts are for `unsupported_note`; empty if no format is skipped.
+
+        Raises
+        ------
+        ConfigError
+            If a requested format is not supported.
+        """
+        newer = [name for name in wanted if name in _NEWER]
+        for gpu in self.gpus if newer else ():
+            capability = gpu.get("compute_capability")
+            if capability is not None and float(capability) < _NEWER_CAPABILITY:
+                old = {"gpu_name": gpu["name"], "compute_capability": capability}
+                if requested is not None:
+                    message = f"{','.join(newer)}: {_too_old(old)}. Use fp32 and fp16."
+                    raise ConfigError(message)
+                rest = [name for name in wanted if name not in _NEWER]
+                return rest, {"older_gpu": old}
+        return [*wanted], {}
 
 
 def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
@@ -50,7 +86,8 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
     if not here:
         return Devices("cpu", int(usable_cpus()))
     names = {gpu.product for gpu in here if gpu.product}
-    return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None)
+    uuids = frozenset(gpu.name for gpu in here)
+    return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None, uuids)
 
 
 def why_cpus(requested: str, engine: str) -> str:
@@ -60,43 +97,8 @@ def why_cpus(requested: str, engine: str) -> str:
     return f"there is no {'visible GPU' if engine == 'local' else 'GPU on these nodes'}"
 
 
-def described_gpus(device: str) -> list[dict[str, Any]]:
-    """Return the facts of the GPUs that a run may use; empty if unknown.
-
-    MIG instances have no separate facts; with them, the facts of all GPUs are returned.
-    """
-    devices = describe_gpus()["devices"] or []
-    names = {visible.name for visible in visible_gpus(device)}
-    return [gpu for gpu in devices if gpu["uuid"] in names] or devices
-
-
-def formats_of(
-    gpus: Sequence[Mapping[str, Any]], wanted: Sequence[str], requested: object
-) -> tuple[list[str], dict[str, Any]]:
-    """Return the number formats that all GPUs support, and facts of an older GPU.
-
-    The facts are those that `unsupported_note` takes; empty if no format is skipped.
-
-    Raises
-    ------
-    ConfigError
-        If a requested format is not supported.
-    """
-    newer = [name for name in wanted if name in _NEWER]
-    for gpu in gpus if newer else ():
-        capability = gpu.get("compute_capability")
-        if capability is not None and float(capability) < _NEWER_CAPABILITY:
-            old = {"gpu_name": gpu["name"], "compute_capability": capability}
-            if requested is not None:
-                message = f"{','.join(newer)}: {_too_old(old)}. Use fp32 and fp16."
-                raise ConfigError(message)
-            rest = [name for name in wanted if name not in _NEWER]
-            return rest, {"older_gpu": old}
-    return [*wanted], {}
-
-
 def unsupported_note(facts: Mapping[str, Any]) -> list[str]:
-    """Return a note on formats that a GPU lacks, if `formats_of` skipped any."""
+    """Return a note on formats that a GPU lacks, if `Devices.formats` skipped any."""
     old = facts.get("older_gpu")
     return [f"TF32 and BF16 are skipped: {_too_old(old)}."] if old else []
 

@@ -12,7 +12,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.paths import jupyter_data_dir
 
 from nbkit.findings import Finding
-from nbkit.health import check, check_package, tell
+from nbkit.health import check, check_package, stream
 from nbkit.packages import pip_install
 from nbkit.reading import parse_object, read_file
 from nbkit.studies.notebooks import notebooks
@@ -29,8 +29,8 @@ def checks() -> Iterator[Finding]:
     yield check_package("papermill", "papermill", "not installed", command, "error")
     count = len(notebooks())
     status = f"{count} installed" if count else "none found"
-    remedy = "reinstall nbkit from a wheel or a complete checkout"
-    yield check("Notebooks", count > 0, status, remedy, "error")
+    action = "reinstall nbkit from a wheel or a complete checkout"
+    yield check("Notebooks", count > 0, status, action, "error")
     # What is found in a folder, not made up: Jupyter offers its own kernel always.
     try:
         folder = KernelSpecManager().find_kernel_specs().get(_KERNEL)
@@ -41,17 +41,17 @@ def checks() -> Iterator[Finding]:
 
 def _kernel(folder: Path | None) -> Finding:
     """Judge the kernel that notebooks name."""
-    remedy = f"{shlex.quote(sys.executable)} -m ipykernel install --sys-prefix"
+    action = f"{shlex.quote(sys.executable)} -m ipykernel install --sys-prefix"
     if folder is None:
         status = f"no kernel named {_KERNEL}"
-        return Finding("Kernel", "error", status, remedy)
+        return Finding("Kernel", "error", status, action)
     if Path(jupyter_data_dir()) in folder.parents:
-        remedy = remedy.replace("--sys-prefix", "--user")
+        action = action.replace("--sys-prefix", "--user")
     python = _python_of(folder)
     is_usable = python is None or _has_nbkit(python)
     status = f"{_KERNEL} ({folder})"
     status += "" if is_usable else f" starts {python}, where nbkit was not found"
-    return check("Kernel", is_usable, status, remedy, "error")
+    return check("Kernel", is_usable, status, action, "error")
 
 
 def _python_of(folder: Path) -> str | None:

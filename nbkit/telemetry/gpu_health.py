@@ -11,13 +11,12 @@ from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.findings import Finding, Severity
-from nbkit.health import check, tell
+from nbkit.health import check, stream
 from nbkit.telemetry.condition import GpuCondition
 from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
-from nbkit.telemetry.visible_devices import unknown_entry, visible_devices
+from nbkit.telemetry.visible_devices import RESET, unknown_entry, visible_devices
 
-RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
 _LOST = 79
 _OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69})
 """Xids that a wrong or ended program causes.
@@ -43,11 +42,11 @@ def checks() -> Iterator[Finding]:
     yield from _kinds(devices)
     for gpu in devices:
         if gpu.error:
-            detail = f"cannot be read ({gpu.error})"
-            yield Finding(f"GPU {gpu.index}", "error", detail, RESET)
+            evidence = f"cannot be read ({gpu.error})"
+            yield Finding(f"GPU {gpu.index}", "error", evidence, RESET)
         elif gpu.mig_enabled:
-            detail = "in MIG mode; an instance supports only one rank"
-            yield Finding(f"GPU {gpu.index}", "note", detail)
+            evidence = "in MIG mode; an instance supports only one rank"
+            yield Finding(f"GPU {gpu.index}", "note", evidence)
     yield from _persistence(devices)
     yield from _conditions(conditions)
     yield from _hidden(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -57,23 +56,23 @@ def checks() -> Iterator[Finding]:
 def _without_nvml(error: NvmlUnavailableError) -> Finding:
     if error.reason == "no gpu":
         return Finding("GPUs", "note", "none here: runs compute on CPUs")
-    what, _, remedy = str(error).partition(": ")
+    what, _, action = str(error).partition(": ")
     # A container may be meant to compute on CPUs, beside the host's GPUs.
     is_meant = error.reason == "no library" and container_kind() is not None
     severity: Severity = "warning" if is_meant else "error"
-    remedy = f"{remedy.removesuffix('.')}; until then, runs use CPUs"
-    return Finding("GPUs", severity, what, remedy)
+    action = f"{action.removesuffix('.')}; until then, runs use CPUs"
+    return Finding("GPUs", severity, what, action)
 
 
 def _kinds(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
-    kinds = _alike((_kind(gpu), gpu.index) for gpu in devices if not gpu.error)
+    kinds = _by_value((_kind(gpu), gpu.index) for gpu in devices if not gpu.error)
     for kind, indices in kinds:
         yield Finding("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
         alike = ",".join(map(str, max((indices for _, indices in kinds), key=len)))
-        detail = f"{len(kinds)} models: a mixed run is as slow as the slowest GPU"
-        remedy = f"export CUDA_VISIBLE_DEVICES={alike} selects GPUs of one model"
-        yield Finding("Mix of GPUs", "warning", detail, remedy)
+        evidence = f"{len(kinds)} models: a mixed run is as slow as the slowest GPU"
+        action = f"export CUDA_VISIBLE_DEVICES={alike} selects GPUs of one model"
+        yield Finding("Mix of GPUs", "warning", evidence, action)
 
 
 def _kind(gpu: GpuDevice) -> str:
@@ -88,13 +87,15 @@ def _kind(gpu: GpuDevice) -> str:
 def _persistence(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
     off = [gpu.index for gpu in devices if gpu.persistence_mode is False]
     if off:
-        detail = f"off on {named(off)}: each start on an idle GPU takes seconds longer"
+        evidence = (
+            f"off on {named(off)}: each start on an idle GPU takes seconds longer"
+        )
         host = "" if container_kind() is None else ", on the host"
-        remedy = f"sudo nvidia-smi -pm 1{host}"
-        yield Finding("Persistence", "warning", detail, remedy)
+        action = f"sudo nvidia-smi -pm 1{host}"
+        yield Finding("Persistence", "warning", evidence, action)
     elif any(gpu.persistence_mode for gpu in devices):
-        detail = "on: the driver keeps the GPUs initialized"
-        yield Finding("Persistence", "ok", detail)
+        evidence = "on: the driver keeps the GPUs initialized"
+        yield Finding("Persistence", "ok", evidence)
 
 
 def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
@@ -102,36 +103,40 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
     what = "Fabric manager"
     for fabric, indices in _by_value((gpu.fabric, gpu.index) for gpu in conditions):
         is_done = fabric == "completed"
-        detail = f"{fabric} on {named(indices)}: CUDA cannot initialize"
-        detail = f"{named(indices)} can use NVSwitch" if is_done else detail
-        remedy = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
-        yield check(what, is_done, detail, f"{remedy}driver's own", "error")
+        evidence = f"{fabric} on {named(indices)}: CUDA cannot initialize"
+        evidence = f"{named(indices)} can use NVSwitch" if is_done else evidence
+        action = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
+        yield check(what, is_done, evidence, f"{action}driver's own", "error")
     links = ((gpu.pcie_width, gpu.pcie_width_max, gpu.index) for gpu in conditions)
     for (width, most), indices in _reduced(links):
-        detail = f"{named(indices)} limited to {width} of {most} lanes: slow transfers"
-        remedy = (
+        evidence = (
+            f"{named(indices)} limited to {width} of {most} lanes: slow transfers"
+        )
+        action = (
             "power off, reseat card and riser; sudo lspci -vv | grep -i downgraded "
             "shows the slot"
         )
-        yield Finding("PCIe link", "warning", detail, remedy)
+        yield Finding("PCIe link", "warning", evidence, action)
     for gpu in conditions:
         if gpu.remap_failed:
-            detail = "memory is defective and cannot be repaired (row remapping failed)"
-            remedy = "replace the GPU"
-            yield Finding(f"GPU {gpu.index}", "error", detail, remedy)
+            evidence = (
+                "memory is defective and cannot be repaired (row remapping failed)"
+            )
+            action = "replace the GPU"
+            yield Finding(f"GPU {gpu.index}", "error", evidence, action)
         elif gpu.remap_pending:
-            detail = "defective memory is remapped at the next reset (remap pending)"
-            remedy = f"sudo nvidia-smi --gpu-reset -i {gpu.index} while it is idle"
-            yield Finding(f"GPU {gpu.index}", "warning", detail, remedy)
+            evidence = "defective memory is remapped at the next reset (remap pending)"
+            action = f"sudo nvidia-smi --gpu-reset -i {gpu.index} while it is idle"
+            yield Finding(f"GPU {gpu.index}", "warning", evidence, action)
     limits = (
         (gpu.power_limit_watts, gpu.power_limit_default_watts, gpu.index)
         for gpu in conditions
     )
     for (limit, default), indices in _reduced(limits):
-        detail = f"{named(indices)} limited to {limit:.0f} of {default:.0f} W"
+        evidence = f"{named(indices)} limited to {limit:.0f} of {default:.0f} W"
         numbers = ",".join(map(str, indices))
-        remedy = f"sudo nvidia-smi -i {numbers} -pl {default:.0f}"
-        yield Finding("Power limit", "warning", detail, remedy)
+        action = f"sudo nvidia-smi -i {numbers} -pl {default:.0f}"
+        yield Finding("Power limit", "warning", evidence, action)
 
 
 def _reduced(
@@ -166,22 +171,26 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Findi
     visible = len(visible_devices(devices, setting))
     unknown = unknown_entry(devices, setting)
     if unknown is not None:
-        detail = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
-        detail += f"ignores it and all later entries: {visible} of {len(devices)} left"
-        remedy = "unset it, or use GPUs listed by nvidia-smi -L"
-        yield Finding(what, "error", detail, remedy)
+        evidence = (
+            f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
+            f"ignores it and all later entries: {visible} of {len(devices)} left"
+        )
+        action = "unset it, or use GPUs listed by nvidia-smi -L"
+        yield Finding(what, "error", evidence, action)
     elif visible < len(devices):
-        detail = f"{visible} of {len(devices)} GPUs (CUDA_VISIBLE_DEVICES={setting!r})"
+        evidence = (
+            f"{visible} of {len(devices)} GPUs (CUDA_VISIBLE_DEVICES={setting!r})"
+        )
         severity: Severity = "note" if visible else "warning"
-        yield Finding(what, severity, detail, "unset it to use them all")
+        yield Finding(what, severity, evidence, "unset it to use them all")
 
 
 def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding]:
     """Yield the errors that the driver wrote into the kernel's log since the boot."""
     what = "Xid errors"
     if log is None:
-        detail = "the kernel log cannot be read"
-        yield Finding(what, "note", detail, "sudo dmesg | grep Xid")
+        evidence = "the kernel log cannot be read"
+        yield Finding(what, "note", evidence, "sudo dmesg | grep Xid")
         return
     slots = {_slot(gpu.pci_bus_id): f"GPU {gpu.index}" for gpu in devices}
     counts = Counter(
@@ -191,17 +200,17 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding
     if not counts:
         yield Finding(what, "ok", "none in the kernel log")
     for (gpu, code), count in counts.items():
-        detail = f"{code} of {gpu}, {count}x in the kernel log"
+        evidence = f"{code} of {gpu}, {count}x in the kernel log"
         if code in _OF_PROGRAMS:
-            detail += ": a program failed or was ended"
-            yield Finding(what, "note", detail)
+            evidence += ": a program failed or was ended"
+            yield Finding(what, "note", evidence)
         elif code == _LOST:
-            detail += ": fell off the bus"
-            yield Finding(what, "warning", detail, "reboot, or reseat the card")
+            evidence += ": fell off the bus"
+            yield Finding(what, "warning", evidence, "reboot, or reseat the card")
         else:
             index = gpu[4:] if gpu.startswith("GPU ") else f"{gpu.partition('.')[0]}.0"
-            remedy = f"sudo nvidia-smi --gpu-reset -i {index} while idle, or replace it"
-            yield Finding(what, "warning", detail, remedy)
+            action = f"sudo nvidia-smi --gpu-reset -i {index} while idle, or replace it"
+            yield Finding(what, "warning", evidence, action)
 
 
 def _slot(bus_id: str | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.findings import Finding
-from nbkit.health import check, installed, tell
+from nbkit.health import check, installed, stream
 from nbkit.packages import (
     DISTRIBUTION,
     NAMESAKE,
@@ -52,32 +52,32 @@ _FEWEST_PROCESSES = 4096
 def checks() -> Iterator[Finding]:
     """Yield the results, the driver last."""
     if platform.system() != "Linux":
-        remedy = "launch on a Linux host; this one can only show and compare runs"
-        yield Finding("System", "error", platform.system(), remedy)
+        action = "launch on a Linux host; this one can only show and compare runs"
+        yield Finding("System", "error", platform.system(), action)
         return
     machine = describe_machine(gpus=False)
     parts = [machine["operating_system"], f"Linux {machine['kernel']}"]
     parts += [machine["hypervisor"]] if machine["hypervisor"] else []
     parts += [f"{machine['container']} container"] if machine["container"] else []
     yield Finding("System", "ok", ", ".join(map(str, parts)))
-    detail = f"{platform.python_version()} ({sys.executable})"
-    yield Finding("Python", "ok", detail)
+    evidence = f"{platform.python_version()} ({sys.executable})"
+    yield Finding("Python", "ok", evidence)
     yield _nbkit()
     yield from _packages()
     usable, model = machine["usable_cpus"], machine["cpu_model"] or "unknown model"
-    detail = f"{usable:g} of {machine['num_cpus']} usable; {model}"
-    remedy = "the cgroup limit is below one CPU; request more CPUs"
-    yield check("CPUs", usable >= 1, detail, remedy)
+    evidence = f"{usable:g} of {machine['num_cpus']} usable; {model}"
+    action = "the cgroup limit is below one CPU; request more CPUs"
+    yield check("CPUs", usable >= 1, evidence, action)
     yield _binding(machine["num_numa_nodes"])
-    detail = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
+    evidence = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
     if (usable := machine["usable_memory_bytes"]) != machine["memory_total_bytes"]:
-        detail = f"{usable / 2**30:.1f} GiB (control group) of {detail}"
-    yield Finding("Memory", "ok", detail)
+        evidence = f"{usable / 2**30:.1f} GiB (control group) of {evidence}"
+    yield Finding("Memory", "ok", evidence)
     yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    remedy = f"ulimit -n {_FEWEST_FILES} or more; loader processes open many files"
+    action = f"ulimit -n {_FEWEST_FILES} or more; loader processes open many files"
     is_enough = soft not in range(_FEWEST_FILES)
-    yield check("Open files", is_enough, _count(soft, hard), remedy)
+    yield check("Open files", is_enough, _count(soft, hard), action)
     yield _processes()
     yield _locked_memory(machine["rdma_ports"])
     yield from _replay()
@@ -86,13 +86,13 @@ def checks() -> Iterator[Finding]:
 
 def _nbkit() -> Finding:
     """Say which nbkit is here, and whether another project's is installed over it."""
-    detail, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
+    evidence, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
     if other is not None:
-        detail += f"; the package {NAMESAKE} ({other}), an unrelated "
-        detail += "project that uses the folder nbkit, is also installed"
+        evidence += f"; the package {NAMESAKE} ({other}), an unrelated "
+        evidence += "project that uses the folder nbkit, is also installed"
     # What both have written goes with the other one.
-    remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
-    return check("nbkit", other is None, detail, remedy, "error")
+    action = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
+    return check("nbkit", other is None, evidence, action, "error")
 
 
 def _packages() -> Iterator[Finding]:
@@ -101,9 +101,9 @@ def _packages() -> Iterator[Finding]:
     newer = newer_than_tested(versions)
     if newer:
         names = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
-        detail = f"newer than tested: {', '.join(names)}"
-        remedy = "if errors occur, install the tested versions"
-        yield Finding("Packages", "note", detail, remedy)
+        evidence = f"newer than tested: {', '.join(names)}"
+        action = "if errors occur, install the tested versions"
+        yield Finding("Packages", "note", evidence, action)
 
 
 def _binding(num_nodes: int | None) -> Finding:
@@ -111,9 +111,9 @@ def _binding(num_nodes: int | None) -> Finding:
     try:
         os.sched_setaffinity(0, os.sched_getaffinity(0))
     except OSError as error:
-        detail = f"not possible here ({error.strerror})"
-        remedy = "cpu_binding leaves ranks unbound; allow sched_setaffinity"
-        return Finding("CPU binding", "warning", detail, remedy)
+        evidence = f"not possible here ({error.strerror})"
+        action = "cpu_binding leaves ranks unbound; allow sched_setaffinity"
+        return Finding("CPU binding", "warning", evidence, action)
     nodes = (
         "NUMA nodes unknown" if num_nodes is None else plural(num_nodes, "NUMA node")
     )
@@ -125,36 +125,36 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:
-        detail = f"{folder} cannot be checked ({error.strerror})"
-        remedy = f"DataLoader processes require it: sudo mount -t tmpfs tmpfs {folder}"
-        return Finding("Shared memory", "error", detail, remedy)
+        evidence = f"{folder} cannot be checked ({error.strerror})"
+        action = f"DataLoader processes require it: sudo mount -t tmpfs tmpfs {folder}"
+        return Finding("Shared memory", "error", evidence, action)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
     who = plural(processes, "loading process", "loading processes")
     if num_gpus > 1:
         needed += _NCCL_BYTES
         who += f" and NCCL between {num_gpus} GPUs"
-    detail = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
+    evidence = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
     size = math.ceil((space.total - space.free + needed) / 2**30)
-    remedy = (
+    action = (
         f"about {_mib(needed)} required for {who} (bus error with less); sudo mount "
         f"-o remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
     )
-    return check("Shared memory", space.free >= needed, detail, remedy)
+    return check("Shared memory", space.free >= needed, evidence, action)
 
 
 def _processes() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    detail = _count(soft, hard)
-    remedy = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
+    evidence = _count(soft, hard)
+    action = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
     granted = smallest_limit("pids")
     if granted is not None and (granted < soft or soft == resource.RLIM_INFINITY):
-        soft, detail = granted, f"{granted:,} (control group)"
-        remedy = (
+        soft, evidence = granted, f"{granted:,} (control group)"
+        action = (
             f"each thread counts: allow {_FEWEST_PROCESSES} or more (docker run "
             "--pids-limit; systemd: TasksMax)"
         )
-    return check("Processes", soft not in range(_FEWEST_PROCESSES), detail, remedy)
+    return check("Processes", soft not in range(_FEWEST_PROCESSES), evidence, action)
 
 
 def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
@@ -163,9 +163,9 @@ def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     is_unlimited = soft == resource.RLIM_INFINITY
     names = ", ".join(sorted({port["name"] for port in rdma_ports}))
-    detail = "unlimited" if is_unlimited else _mib(soft)
-    remedy = f"NCCL needs more for {names}: ulimit -l unlimited"
-    return check("Locked memory", is_unlimited or not names, detail, remedy)
+    evidence = "unlimited" if is_unlimited else _mib(soft)
+    action = f"NCCL needs more for {names}: ulimit -l unlimited"
+    return check("Locked memory", is_unlimited or not names, evidence, action)
 
 
 def _replay() -> Iterator[Finding]:
@@ -178,13 +178,13 @@ def _replay() -> Iterator[Finding]:
         setting.open().close()
     except NvmlUnavailableError as error:
         # A trace may play a machine without a GPU.
-        remedy = f"unset {SOURCE_VARIABLE}"
+        action = f"unset {SOURCE_VARIABLE}"
         severity = "error" if error.reason == "source cannot be used" else "note"
-        yield Finding("GPU replay", severity, str(error), remedy)
+        yield Finding("GPU replay", severity, str(error), action)
         return
-    detail = f"{value}: the sidebar and nbkit monitor replay a trace"
-    remedy = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
-    yield Finding("GPU replay", "note", detail, remedy)
+    evidence = f"{value}: the sidebar and nbkit monitor replay a trace"
+    action = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
+    yield Finding("GPU replay", "note", evidence, action)
 
 
 def _mib(size_bytes: int) -> str:

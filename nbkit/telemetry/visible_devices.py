@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
+RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
+"""What to do about a GPU that cannot be read."""
 
 _HIDING = ("", "-1", "NoDevFiles", "none", "void")
 _NAME = re.compile(r"\d+|(GPU|MIG)-.+")

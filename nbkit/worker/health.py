@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.findings import Finding, Severity
-from nbkit.health import check, check_package, installed, tell
+from nbkit.health import check, check_package, installed, stream
 from nbkit.packages import packages_of, pip_install
 from nbkit.plural import plural
 from nbkit.telemetry.cuda_errors import cuda_advice
@@ -91,14 +91,14 @@ def checks() -> Iterator[Finding]:
     # Together: each torchvision belongs to one torch.
     anew = pip_install("torch", "torchvision", options="--force-reinstall")
     torch = yield from _import(
-        "PyTorch", "torch", remedy=anew, missing=_missing_torch(driver)
+        "PyTorch", "torch", action=anew, missing=_missing_torch(driver)
     )
     if torch is not None:
         yield from judge_gpus(driver, _torch_gpus(torch))
         yield from _collectives(torch, driver)
         both = pip_install("torch", "torchvision")
         vision = Finding("torchvision", "error", "not installed", both)
-        yield from _import("torchvision", "torchvision", remedy=anew, missing=vision)
+        yield from _import("torchvision", "torchvision", action=anew, missing=vision)
         words = "not installed: runs write no TensorBoard files"
         command = pip_install("tensorboard")
         yield check_package("TensorBoard", "tensorboard", words, command, "warning")
@@ -119,31 +119,31 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
     )
     severity: Severity = "error"
     if torch.cuda is None:
-        detail = (
+        evidence = (
             f"torch {torch.version} is built without CUDA, but the driver shows "
             f"{plural(count, 'GPU')}"
         )
         both = pip_install("torch", "torchvision")
-        remedy = f"pip uninstall torch torchvision; {both}"
+        action = f"pip uninstall torch torchvision; {both}"
     elif (seen < count and not driver.divided) or not seen:
         why = f" ({torch.words})" if torch.words else ""
-        detail = f"torch shows {seen} of {count} GPUs{why}"
-        remedy = _remedy_without_gpus(torch, driver)
+        evidence = f"torch shows {seen} of {count} GPUs{why}"
+        action = _remedy_without_gpus(torch, driver)
     elif missing:
-        detail = (
+        evidence = (
             f"torch {torch.version} has no kernels for compute capability "
             f"{', '.join(missing)}, only {' '.join(torch.arches)}"
         )
-        remedy = _torch_remedy(driver)
+        action = _torch_remedy(driver)
     elif not driver.divided and set(torch.uuids) != set(driver.uuids):
-        detail = "torch and the driver detect different GPUs"
-        remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
+        evidence = "torch and the driver detect different GPUs"
+        action = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
     else:
-        severity, remedy = "ok", ""
-        detail = f"{seen} of {count}, CUDA {torch.cuda}"
+        severity, action = "ok", ""
+        evidence = f"{seen} of {count}, CUDA {torch.cuda}"
         if driver.cuda is not None and _version(torch.cuda) > _version(driver.cuda):
-            detail += f", supported by driver CUDA {driver.cuda} (same major version)"
-    yield Finding("torch on GPUs", severity, detail, remedy)
+            evidence += f", supported by driver CUDA {driver.cuda} (same major version)"
+    yield Finding("torch on GPUs", severity, evidence, action)
 
 
 def _remedy_without_gpus(torch: TorchGpus, driver: DriverGpus) -> str:
@@ -219,17 +219,17 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[Finding]:
             number = ".".join(map(str, torch.cuda.nccl.version()))
             yield Finding("NCCL", "ok", number)
         else:
-            detail = "not in this torch build: multi-GPU training fails"
+            evidence = "not in this torch build: multi-GPU training fails"
             anew = pip_install("torch", "torchvision", options="--force-reinstall")
-            yield Finding("NCCL", "error", detail, anew)
+            yield Finding("NCCL", "error", evidence, anew)
     try:
         _reduce(torch)
     except (OSError, RuntimeError) as error:
-        detail = f"an all-reduce of one rank fails: {error}".partition("\n")[0]
-        remedy = "check that this host's name resolves (getent hosts $(hostname))"
-        if "127.0.0.1" in detail:
-            remedy = "start the loopback interface (ip link set lo up)"
-        yield Finding("gloo", "error", detail, remedy)
+        evidence = f"an all-reduce of one rank fails: {error}".partition("\n")[0]
+        action = "check that this host's name resolves (getent hosts $(hostname))"
+        if "127.0.0.1" in evidence:
+            action = "start the loopback interface (ip link set lo up)"
+        yield Finding("gloo", "error", evidence, action)
     else:
         yield Finding("gloo", "ok", "an all-reduce of one rank works")
 
@@ -257,7 +257,7 @@ def _nvimagecodec(driver: DriverGpus) -> Iterator[Finding]:
     yield from _import(
         "nvImageCodec",
         "nvidia.nvimgcodec",
-        remedy=pip_install(*packages_of(driver.dali), options="--force-reinstall"),
+        action=pip_install(*packages_of(driver.dali), options="--force-reinstall"),
         severity="warning",
         note=', for loader="torch"',
     )
@@ -274,8 +274,8 @@ def _dali(driver: DriverGpus) -> Iterator[Finding]:
     if len(versions) > 1:
         words = f"CUDA {' and '.join(map(str, versions))} builds overwrite each other"
         both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in versions)
-        remedy = f"pip uninstall -y {both}; {ours}"
-        yield Finding("DALI", "warning", words, remedy)
+        action = f"pip uninstall -y {both}; {ours}"
+        yield Finding("DALI", "warning", words, action)
         return
     [(cuda, version)] = versions.items()
     package = f"nvidia-dali-cuda{cuda}0"
@@ -295,7 +295,7 @@ def _dali(driver: DriverGpus) -> Iterator[Finding]:
     yield from _import(
         "DALI",
         "nvidia.dali",
-        remedy=pip_install(package, options="--force-reinstall"),
+        action=pip_install(package, options="--force-reinstall"),
         severity="warning",
         note=f" for CUDA {cuda}",
     )
@@ -303,20 +303,20 @@ def _dali(driver: DriverGpus) -> Iterator[Finding]:
 
 def _missing_torch(driver: DriverGpus) -> Finding:
     if not driver.uuids:
-        detail = "not installed: runs can be shown, but not started"
+        evidence = "not installed: runs can be shown, but not started"
         command = pip_install(*packages_of("train"))
-        return Finding("PyTorch", "warning", detail, command)
-    detail = f"not installed, but the driver shows {plural(len(driver.uuids), 'GPU')}"
+        return Finding("PyTorch", "warning", evidence, command)
+    evidence = f"not installed, but the driver shows {plural(len(driver.uuids), 'GPU')}"
     requirement = "torch" if driver.torch is None else driver.torch.requirement
     command = pip_install(*packages_of("train"), requirement)
-    return Finding("PyTorch", "error", detail, command)
+    return Finding("PyTorch", "error", evidence, command)
 
 
 def _import(
     what: str,
     name: str,
     *,
-    remedy: str,
+    action: str,
     missing: Finding | None = None,
     severity: Severity = "error",
     note: str = "",
@@ -329,10 +329,10 @@ def _import(
             yield missing
             return None
         words = f"{type(error).__name__}: {error}".partition("\n")[0]
-        yield Finding(what, severity, f"cannot be imported ({words})", remedy)
+        yield Finding(what, severity, f"cannot be imported ({words})", action)
         return None
-    detail = f"{getattr(module, '__version__', 'installed')}{note}"
-    yield Finding(what, "ok", detail)
+    evidence = f"{getattr(module, '__version__', 'installed')}{note}"
+    yield Finding(what, "ok", evidence)
     return module
 
 
@@ -355,13 +355,13 @@ def judge_compiler(include: Path | None = None) -> Finding:
         problem = _compile(compiler, folder)
         missing = [f"{compiler} fails ({problem})"] if problem else []
         packages = ["gcc", "libc6-dev"]
-    detail = f"{compiler} and Python.h found"
+    evidence = f"{compiler} and Python.h found"
     if missing:
-        detail = f"{', '.join(missing)}: compile=True fails"
-    remedy = f"sudo apt-get install -y {' '.join(packages)} (Debian package names)"
+        evidence = f"{', '.join(missing)}: compile=True fails"
+    action = f"sudo apt-get install -y {' '.join(packages)} (Debian package names)"
     if os.environ.get("CC"):
-        remedy = f"unset CC; {remedy}"
-    return check("torch.compile", not missing, detail, remedy)
+        action = f"unset CC; {action}"
+    return check("torch.compile", not missing, evidence, action)
 
 
 def _compiler(language: str) -> str | None:

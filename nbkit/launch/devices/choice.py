@@ -14,9 +14,9 @@ from nbkit.launch.devices.claims import leases
 from nbkit.plural import plural
 from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
-from nbkit.telemetry.gpu_health import RESET
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
 from nbkit.telemetry.visible_devices import (
+    RESET,
     unknown_entry,
     visible_devices,
     visible_instances,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,7 @@ from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
 from nbkit.studies.devices import (
     Devices,
-    described_gpus,
     find_devices,
-    formats_of,
     unsupported_note,
     why_cpus,
 )
@@ -102,12 +100,11 @@ def plan(parameters: Parameters) -> InferencePlan:
     if lines:
         raise ConfigError("\n".join(lines))
     devices = find_devices(p.device, "local", 1)
-    gpus = [] if devices.is_cpu else described_gpus(p.device)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
     values = p.filled(defaults)
     values["data"] = existing_data(values["data"])
     weights = _weights(values)
-    precisions, facts = _precisions(p, values, devices, gpus)
+    precisions, facts = _precisions(p, values, devices)
     arms = {
         precision: _config(
             precision, values, devices, "random" if weights == TRAIN else weights
@@ -182,10 +179,7 @@ def _weights(values: Mapping[str, Any]) -> str:
 
 
 def _precisions(
-    p: Parameters,
-    values: dict[str, Any],
-    devices: Devices,
-    gpus: Sequence[Mapping[str, Any]],
+    p: Parameters, values: dict[str, Any], devices: Devices
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the formats, the baseline first, and what is left out or compiled."""
     wanted, skipped = list(values["precisions"]), list[str]()
@@ -194,7 +188,7 @@ def _precisions(
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
         skipped.append("fp16-on-cpu")
-    wanted, facts = formats_of(gpus, wanted, p.precisions)
+    wanted, facts = devices.formats(wanted, p.precisions)
     convolutions = has_convolutions(values["model"])
     if not devices.is_cpu and p.precisions is None and convolutions:
         wanted.remove("int8")

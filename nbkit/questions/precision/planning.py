@@ -18,13 +18,7 @@ from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.study_plan import Plan, PlanValues, below_one, images_in_words
-from nbkit.studies.devices import (
-    Devices,
-    described_gpus,
-    find_devices,
-    formats_of,
-    unsupported_note,
-)
+from nbkit.studies.devices import Devices, find_devices, unsupported_note
 from nbkit.studies.parameters import Parameters
 
 BASELINE = Format("fp32", "channels_last")
@@ -92,8 +86,7 @@ def plan(parameters: Parameters) -> Plan:
     if lines:
         raise ConfigError("\n".join(lines))
     devices = find_devices(p.device, p.engine, p.gpus)
-    gpus = [] if devices.is_cpu or p.engine != "local" else described_gpus(p.device)
-    values, facts = _with_defaults(p, devices, gpus)
+    values, facts = _with_defaults(p, devices)
     formats = _formats(p, values, devices)
     arms = {format_.name: _config(format_, values, devices) for format_ in formats}
     if len(arms) == 1:
@@ -132,25 +125,25 @@ def describe(plan: PlanValues) -> list[str]:
 
 
 def _with_defaults(
-    p: Parameters, devices: Devices, gpus: Sequence[Mapping[str, Any]]
+    p: Parameters, devices: Devices
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameters, those left open chosen for the device, and why."""
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
     values = p.filled(defaults)
     values["data"] = existing_data(values["data"])
-    values["precision"], facts = formats_of(gpus, values["precision"], p.precision)
+    values["precision"], facts = devices.formats(values["precision"], p.precision)
     if values["batch_size_per_gpu"] is None:
-        values["batch_size_per_gpu"], smaller = _batch_that_fits(values, gpus)
+        values["batch_size_per_gpu"], smaller = _batch_that_fits(values, devices)
         facts |= smaller
     return values, facts
 
 
 def _batch_that_fits(
-    values: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
+    values: Mapping[str, Any], devices: Devices
 ) -> tuple[int, dict[str, Any]]:
     """Return the batch for which the baseline fits the smallest GPU, and why."""
     usual = _GPU_BATCHES[0]
-    memory = [size for gpu in gpus if (size := gpu.get("memory_total_bytes"))]
+    memory = [size for gpu in devices.gpus if (size := gpu.get("memory_total_bytes"))]
     if not memory:
         return usual, {}
     config = ExperimentConfig(model=values["model"], image_size=values["image_size"])

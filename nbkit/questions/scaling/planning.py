@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from nbkit import registry
@@ -83,7 +82,7 @@ def plan(parameters: Parameters) -> Plan:
         arms=arms,
         unrepeated=_allreduce(configs[-1], devices),
         prepared={
-            "devices": asdict(devices),
+            "devices": {"name": devices.name},
             "requested": p.gpus * p.nnodes,
             "measured": configs[-1].world_size,
             "gpus_per_node": p.gpus,
