@@ -40,22 +40,16 @@ def start_clock() -> None:
     """Begin to count, in this process and those it starts, unless it has begun."""
     if _zero() is None:
         zero = time.time() - time.monotonic()
-        _set_clock(f"{boot_id()} {zero!r}")
+        os.environ[CLOCK_VARIABLE] = f"{boot_id()} {zero!r}"
 
 
 def continue_clock(earlier: str | None) -> str | None:
     """Go on with the clock of an earlier attempt, if the host was not booted since."""
     if _zero() is not None and earlier and _parse_zero(earlier) is not None:
-        _set_clock(earlier)
+        os.environ[CLOCK_VARIABLE] = earlier
     return os.environ.get(CLOCK_VARIABLE)
 
 
-def _set_clock(clock: str) -> None:
-    os.environ[CLOCK_VARIABLE] = clock
-    _zero.cache_clear()
-
-
-@functools.cache
 def _zero() -> float | None:
     return _parse_zero(os.environ.get(CLOCK_VARIABLE, ""))
 

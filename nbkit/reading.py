@@ -50,7 +50,7 @@ _OWN = re.compile(rf"/(?:runs|studies)/{ID}/")
 """Where the path of a file leads into the folder of a run or study."""
 _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN)
 _TRIES = 3
-_PAUSE_SECONDS = 1.0
+PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _DROP = "Remove its folder if it belongs to a run or study that is not needed"
@@ -82,7 +82,7 @@ def retry_io(do: Callable[[], T], tries: int = 5) -> T:
         except OSError as error:
             if not is_transient(error):
                 raise
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(PAUSE_SECONDS)
     return do()
 
 

@@ -27,9 +27,9 @@ class SlurmPrograms:
         self._folder = folder / "slurm"
         self._folder.mkdir()
         patch.setenv("PATH", str(self._folder))
-        patch.setattr(jobs, "_clusters", {})
+        patch.setattr(jobs, "clusters", {})
         # These answer: a reader that goes on without them has met a busy machine.
-        patch.setattr(jobs, "_PATIENCE_SECONDS", 60.0)
+        patch.setattr(jobs, "PATIENCE_SECONDS", 60.0)
 
     def tell(
         self,

@@ -77,7 +77,6 @@ def process_kept() -> Iterator[None]:
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     benchmark = torch.backends.cudnn.benchmark
     deterministic = torch.are_deterministic_algorithms_enabled()
-    recorder = context._recorder
     drawn = random.getstate(), torch.get_rng_state()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -89,7 +88,7 @@ def process_kept() -> Iterator[None]:
         torch.backends.cudnn.benchmark = benchmark
         if torch.are_deterministic_algorithms_enabled() != deterministic:
             torch.use_deterministic_algorithms(deterministic)
-        context._recorder = recorder
+        context.log_with(None)
         random.setstate(drawn[0])
         torch.set_rng_state(drawn[1])
         after = _settings()
@@ -112,5 +111,4 @@ def _settings() -> dict[str, object]:
         "CPU binding": os.sched_getaffinity(0),
         "signals": [signal.getsignal(one) for one in _SIGNALS],
         "blocked signals": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-        "recorder": context._recorder,
     }

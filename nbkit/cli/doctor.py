@@ -22,7 +22,7 @@ from nbkit.cli.text import say, wrapped, write_json, write_lines
 from nbkit.findings import Finding
 from nbkit.plural import plural
 
-_ROOMS = {
+ROOMS = {
     "This machine": ("nbkit.telemetry.health",),
     "Training": ("nbkit.worker.health",),
     "Starting runs": ("nbkit.launch.health",),
@@ -103,7 +103,7 @@ def doctor(
 ) -> Iterator[tuple[str, Finding]]:
     """Yield the heading and the result of every check, in the order of headings."""
     yield from _results(
-        [(heading, [name]) for heading, names in _ROOMS.items() for name in names],
+        [(heading, [name]) for heading, names in ROOMS.items() for name in names],
         limit_seconds,
     )
 

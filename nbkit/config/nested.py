@@ -9,8 +9,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from nbkit.config.model import Model
 from nbkit.config.pipeline import pipeline_steps
 
-_SECONDS_PER_PASS = 0.05
-_LEAST_SECONDS = 5.0
+SECONDS_PER_PASS = 0.05
+LEAST_SECONDS = 5.0
 """Time for the timed passes of a batch size, whatever the format: else one that is slow
 would be measured for longer, or a slow machine would take hours."""
 
@@ -96,7 +96,7 @@ class InferenceConfig(Model):
     @property
     def limit_seconds(self) -> float:
         """Time limit of the timed passes of a batch size, and of its warm-up passes."""
-        return max(_LEAST_SECONDS, _SECONDS_PER_PASS * self.batches)
+        return max(LEAST_SECONDS, SECONDS_PER_PASS * self.batches)
 
     @field_validator("batch_sizes")
     @classmethod

@@ -15,7 +15,7 @@ from nbkit.packages import pip_install
 # torch is loaded in a separate process.
 _CHILD = "nbkit.worker.data.download"
 
-_BETWEEN_CALLS_SECONDS = 1.0
+BETWEEN_CALLS_SECONDS = 1.0
 
 
 def downloaded_folder(name: str, *, on_wait: Callable[[], None] | None = None) -> Path:
@@ -53,7 +53,7 @@ def _wait(process: subprocess.Popen[str], on_wait: Callable[[], None] | None) ->
     """Return what the process says on its standard output before it ends."""
     while True:
         try:
-            return process.communicate(timeout=_BETWEEN_CALLS_SECONDS)[0]
+            return process.communicate(timeout=BETWEEN_CALLS_SECONDS)[0]
         except subprocess.TimeoutExpired:
             if on_wait is not None:
                 on_wait()

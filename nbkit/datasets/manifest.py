@@ -31,7 +31,7 @@ from nbkit.reading import lines_of, open_regular
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
 
-_RULES = "rules 5"
+RULES = "rules 5"
 """By which images are looked at: another number as soon as others follow."""
 _NAMED_COARSE = 100
 
@@ -92,7 +92,7 @@ def manifest_name(fingerprint: Fingerprint) -> str:
     """Return the file name of a data set's manifest in the store."""
     # What cannot be decoded here may be readable for another version of Pillow, or for
     # other rules of nbkit: each has its own manifest.
-    text = f"{fingerprint.stamp} {_RULES} {decoder_version()}"
+    text = f"{fingerprint.stamp} {RULES} {decoder_version()}"
     return f"{hashlib.sha256(text.encode()).hexdigest()}.jsonl"
 
 

@@ -32,7 +32,7 @@ PackProgress: TypeAlias = Callable[[int, int], None]
 """Called with the number of images that are packed and of all."""
 
 _SUFFIXES = {"webdataset": ".tar", "recordio": ".rec", "tfrecord": ".tfrecord"}
-_SHARD_MEGABYTES = 256
+SHARD_MEGABYTES = 256
 _LINE_SECONDS = 5.0
 """Between two lines of progress."""
 
@@ -94,7 +94,7 @@ def pack(
     )
     _check_names(listing, format)
     if shard_megabytes is None and format != "recordio":
-        shard_megabytes = _SHARD_MEGABYTES
+        shard_megabytes = SHARD_MEGABYTES
     shard_bytes = None if shard_megabytes is None else shard_megabytes * 1_000_000
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:

@@ -19,7 +19,7 @@ from nbkit.datasets.rgb import open_image
 from nbkit.errors import ConfigError
 
 # Sources and licences: https://scikit-image.org/docs/stable/api/skimage.data.html
-_PHOTOS = {
+PHOTOS = {
     "astronaut": ("astronaut.png", "astronaut"),
     "cat": ("chelsea.png", "chelsea"),
     "coffee": ("coffee.png", "coffee"),
@@ -30,7 +30,7 @@ _PHOTOS = {
     "tissue": ("ihc.png", "immunohistochemistry"),
 }
 """File of each class in the package, and the function of `skimage.data` that has it."""
-_IMAGES = {"train": 50, "val": 12}
+IMAGES = {"train": 50, "val": 12}
 """Of each class."""
 
 _SIZES = ((500, 375), (500, 375), (500, 375), (500, 333), (375, 500), (640, 480))
@@ -51,9 +51,9 @@ def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
 
 def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:
     source = _source()
-    photos = {name: _photo(source / file, has) for name, (file, has) in _PHOTOS.items()}
+    photos = {name: _photo(source / file, has) for name, (file, has) in PHOTOS.items()}
     for class_name, photo in photos.items():
-        for split, count in _IMAGES.items():
+        for split, count in IMAGES.items():
             target = folder / split / class_name
             target.mkdir(parents=True)
             for number in range(count):

@@ -15,8 +15,8 @@ import numbers
 from typing import Any
 
 import numpy as np
+import PIL
 from PIL import Image, ImageFile, UnidentifiedImageError, features
-from PIL import __version__ as _pillow_version
 
 # Pillow decodes these by itself: EPS would start a program, and IPTC may contain images
 # of every format. They are asked in Pillow's own order.
@@ -58,7 +58,7 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
 
 def decoder_version() -> str:
     """Return the version of Pillow and its parts, which decide what can be read."""
-    return " ".join(("Pillow", _pillow_version, *features.get_supported()))
+    return " ".join(("Pillow", PIL.__version__, *features.get_supported()))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -22,7 +22,7 @@ RECORDIO_MAGIC = (0xCED7230A).to_bytes(4, "little")
 
 _OPENING = threading.Lock()
 
-_MOST_OPEN = 256
+MOST_OPEN = 256
 """Packed files that a process keeps open: it may have 1,024 files in all."""
 
 
@@ -191,7 +191,7 @@ class Samples:
             if descriptor is None:
                 path = self._root / self._shards[shard]
                 descriptor = descriptor_of(path)
-                if len(self._descriptors) < _MOST_OPEN:
+                if len(self._descriptors) < MOST_OPEN:
                     self._descriptors[key] = descriptor
             stays = key in self._descriptors
         try:

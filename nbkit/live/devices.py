@@ -12,13 +12,13 @@ from typing import Any, BinaryIO
 from nbkit.live.series import Series
 from nbkit.reading import LINE_BYTES, open_regular, parse_object, regular_files
 
-_WHOLE_BYTES = 4 << 20
+WHOLE_BYTES = 4 << 20
 """So much of a file's end is read when it is first seen: about a quarter of an hour of
 eight GPUs. A file of a day has hundreds of MB."""
-_EARLIER_SAMPLES = 500
+EARLIER_SAMPLES = 500
 """Of what is before, so many samples are read, evenly spread."""
-_LEAST_BYTES = 1 << 16
-_LEAST_SAMPLES = 4
+LEAST_BYTES = 1 << 16
+LEAST_SAMPLES = 4
 """Many hosts share both, but each has this much read of its end, and of what is
 before."""
 _BLOCK_BYTES = 1 << 20
@@ -121,9 +121,9 @@ class LiveDevices:
             offset = self._offsets.get(path)
             if offset is None:
                 size = file.seek(0, os.SEEK_END)
-                whole_bytes = max(_LEAST_BYTES, _WHOLE_BYTES // num_files)
+                whole_bytes = max(LEAST_BYTES, WHOLE_BYTES // num_files)
                 offset = max(0, size - whole_bytes)
-                earlier = max(_LEAST_SAMPLES, _EARLIER_SAMPLES // num_files)
+                earlier = max(LEAST_SAMPLES, EARLIER_SAMPLES // num_files)
                 yield from _spread_samples(file, offset, earlier)
                 file.seek(offset)
                 if offset:

@@ -39,7 +39,7 @@ _RANDOM_BYTES = 112 * 2**10
 """The mean file of ImageNet has 110 kB; in whole blocks."""
 _RANDOM_THREADS = 16
 
-_FIO_FROM_BYTES = 2**30
+FIO_FROM_BYTES = 2**30
 """Each of fio's threads counts its own time, in milliseconds: of a few, which threads
 in memory need, the sum of their rates is not a rate."""
 
@@ -370,7 +370,7 @@ def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, EngineReason]:
             )
             raise ConfigError(message)
         return _PYTHON, "many-files"
-    if requested == "auto" and work.total_bytes < _FIO_FROM_BYTES:
+    if requested == "auto" and work.total_bytes < FIO_FROM_BYTES:
         return _PYTHON, "small-file"
     version = fio.fio_version()
     if version is not None:

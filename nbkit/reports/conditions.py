@@ -48,7 +48,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
         **{name: worker.get(name) for name in versions},
         **{name: packages.get(name) for name in ("nbkit", "torchvision")},
         "dali": dali[0] if is_dali and dali else None,
-        "images": _images(runs),
+        "images": images_of(runs),
         "file_system": (record.get("storage") or {}).get("file_system"),
         **{name: machine.get(name) for name in ("hostname", "usable_cpus")},
         "nodes": sorted({n for job in jobs for n in job.get("nodes") or []}) or None,
@@ -169,7 +169,7 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
+def images_of(runs: Sequence[Run]) -> dict[str, Any] | None:
     """Return how many images there were, and how many an epoch had at each size.
 
     None unless all runs have the same ones.

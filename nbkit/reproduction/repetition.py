@@ -142,7 +142,7 @@ def reproduce(
         raise RunError(message)
     permit = permit_run(original.paths, trust=trust)
     plan = ReproductionPlan.of(original, permit)
-    before = [*_differences_now(plan)]
+    before = [*differences_now(plan)]
     if before:
         table = difference_table(before[:_MOST_WARNED], "original", "now")
         if len(before) > _MOST_WARNED:
@@ -224,7 +224,7 @@ def _same_arm(original: Run) -> list[Run]:
 # What differs
 
 
-def _differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
+def differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
     """Yield what is known to differ before a run starts."""
     record = plan.original.record
     variables = rank_variables(plan.original.config, plan.original.paths)

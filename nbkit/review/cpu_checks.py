@@ -12,7 +12,7 @@ from nbkit.review.facts import Facts, RankTimes
 NO_CPU_SHARE = 0.25
 """Less of that a run's own threads may do to each other."""
 
-_QUEUE_SECONDS = 0.1
+QUEUE_SECONDS = 0.1
 """Some time slices of others: in a run of a moment, one is a tenth of it."""
 
 SATURATED = 0.9
@@ -200,7 +200,7 @@ def _lost_to_cpus(facts: Facts, waits: float) -> float | None:
 def _has_waited(ranks: Sequence[RankTimes]) -> bool:
     """Return whether a rank was without a CPU for more than some time slices."""
     waited = max(rank.cpu_queue_seconds or 0.0 for rank in ranks)
-    return waited >= _QUEUE_SECONDS
+    return waited >= QUEUE_SECONDS
 
 
 def _at_most(by_cpus: float, queued: float | None, waits: float) -> float:

@@ -10,9 +10,9 @@ from nbkit.store.run_list import list_runs
 
 _ALL_SECONDS = 30.0
 """Between two checks of all runs: an old one may have been resumed."""
-_FIRST_SECONDS = 1.0
+FIRST_SECONDS = 1.0
 """Before the first check: the newest runs are shown before it."""
-_MOST = 100
+MOST = 100
 """Each is read at every poll: of more, those without a sign of life are left out first,
 then those in a queue."""
 _LATER = {RunState.QUEUED: 1, RunState.UNKNOWN: 2}
@@ -23,7 +23,7 @@ class ActiveRuns:
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
-        self._all_again = time.monotonic() + _FIRST_SECONDS
+        self._all_again = time.monotonic() + FIRST_SECONDS
 
     def ids(self) -> set[str]:
         """Return them; from time to time all runs are checked."""
@@ -33,7 +33,7 @@ class ActiveRuns:
             with suppress(*DAMAGE_ERRORS):
                 rows = [row for row in list_runs() if not row.state.is_final]
                 rows.sort(key=lambda row: _LATER.get(row.state, 0))
-                self._ids = {row.run_id for row in rows[:_MOST]}
+                self._ids = {row.run_id for row in rows[:MOST]}
         return self._ids
 
     def note(self, run_id: str, state: RunState) -> None:

@@ -8,8 +8,8 @@ import signal
 import time
 from asyncio.subprocess import Process
 
-_END_SECONDS = 3.0
-_KILLED_SECONDS = 3.0
+END_SECONDS = 3.0
+KILLED_SECONDS = 3.0
 _LAST_SECONDS = 1.0
 _WORDS_BYTES = 500
 REFUSED = 3
@@ -64,7 +64,7 @@ async def end(process: Process, *, at_once: bool = False) -> None:
     # raises CancelledError instead of TimeoutError, and the process would stay.
     ended = asyncio.ensure_future(process.wait())
     try:
-        for seconds in (_END_SECONDS, _KILLED_SECONDS):
+        for seconds in (END_SECONDS, KILLED_SECONDS):
             if at_once and process.returncode is None:
                 process.kill()
             if (await asyncio.wait([ended], timeout=seconds))[0]:

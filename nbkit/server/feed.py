@@ -20,7 +20,7 @@ from nbkit.server import child
 from nbkit.server.child import StderrTail, drain, end, how_it_ended, listen
 from nbkit.store.metrics import to_json_line
 
-_DELAYS_SECONDS = (1, 2, 5, 10, 30, 60)
+DELAYS_SECONDS = (1, 2, 5, 10, 30, 60)
 """Until the next start, by the number of failures in a row."""
 _HEALTHY_SECONDS = 60.0
 """A process that ran so long failed for a new reason."""
@@ -112,7 +112,7 @@ class SamplerFeed:
                     self._log.error("nbkit: internal error", exc_info=error)
             if loop.time() - began > _HEALTHY_SECONDS:
                 failures = 0
-            delay = _DELAYS_SECONDS[min(failures, len(_DELAYS_SECONDS) - 1)]
+            delay = DELAYS_SECONDS[min(failures, len(DELAYS_SECONDS) - 1)]
             failures += 1
             self._fail(reason, delay)
             await asyncio.sleep(delay)

@@ -88,7 +88,7 @@ class NodesHandler(ApiHandler):
     async def get(self, run_id: str) -> None:
         """Return the newest values of each of a run's nodes but this host."""
         with self.refusing():
-            self.reply(await self.monitor.store.do(lambda: _nodes(run_id)))
+            self.reply(await self.monitor.store.do(lambda: other_nodes(run_id)))
 
 
 class StopHandler(ApiHandler):
@@ -105,7 +105,7 @@ class StopHandler(ApiHandler):
             grace = _grace_seconds(self.body("grace_seconds"))
             try:
                 # Not in the thread of the store: Slurm's controller may take a minute.
-                status, answer = await asyncio.to_thread(_stop, run_id, grace)
+                status, answer = await asyncio.to_thread(stop_run, run_id, grace)
             except RunNotFoundError:
                 raise
             except (LookupError, TypeError, ValueError) as error:
@@ -212,7 +212,8 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
     return float(grace)
 
 
-def _nodes(run_id: str) -> dict[str, Any]:
+def other_nodes(run_id: str) -> dict[str, Any]:
+    """Return the newest values of the run's nodes but this host."""
     run = StoredRun(find_exactly(run_id))
     files = nodes_of(run.paths)
     devices = map(str, devices_of(run.record))
@@ -222,7 +223,7 @@ def _nodes(run_id: str) -> dict[str, Any]:
     }
 
 
-def _stop(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]]:
+def stop_run(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]]:
     """Ask a run to end; return an HTTP status and the answer."""
     folder = find_exactly(run_id)
     run = Run(folder)

@@ -41,7 +41,7 @@ from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_folders
 NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
-_STEPS_SECONDS = 0.5  # per poll, for reading all steps of runs
+STEPS_SECONDS = 0.5  # per poll, for reading all steps of runs
 _SETTLED_SECONDS = 2.0
 """A folder that changed later than this before a poll may change in the same tick."""
 
@@ -107,7 +107,7 @@ class StoredRunTable:
 
     def poll(self, kernels: Sequence[JupyterKernel], limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""
-        self._steps_until = time.monotonic() + _STEPS_SECONDS
+        self._steps_until = time.monotonic() + STEPS_SECONDS
         owners = self._kernel_owners(kernels)
         folders, going = self._newest_folders(), self._going.ids()
         runs: list[_Seen] = []
@@ -133,7 +133,7 @@ class StoredRunTable:
 
     def read_run(self, run_id: str, kernels: Sequence[JupyterKernel]) -> Row:
         """Return one run's row."""
-        self._steps_until = time.monotonic() + _STEPS_SECONDS
+        self._steps_until = time.monotonic() + STEPS_SECONDS
         folder = find_exactly(run_id)
         seen = self._poll(folder, self._kernel_owners(kernels))
         if seen is None:

@@ -151,7 +151,7 @@ class PageHandler(FramedHandler):
         boards = self.monitor.tensorboards
         board = boards.find(run_id)
         if board is None or board.client is None:
-            self.refuse(404, _is_gone(run_id, boards.idle_seconds))
+            self.refuse(404, no_board_message(run_id, boards.idle_seconds))
             return
         asked = self.request.headers
         headers = {name: asked[name] for name in _REQUEST_HEADERS if name in asked}
@@ -240,7 +240,7 @@ def _without_token(request: httputil.HTTPServerRequest) -> str:
     )
 
 
-def _is_gone(key: str, idle_seconds: float) -> str:
+def no_board_message(key: str, idle_seconds: float) -> str:
     """Return that a run or a group of runs has no TensorBoard, and where to open it."""
     if key == _ALL_RUNS:
         shown, where = "The store", "with the button next to Runs in the sidebar"

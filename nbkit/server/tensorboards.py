@@ -30,8 +30,8 @@ MOST_TENSORBOARDS = 4
 """Most that run concurrently; each takes some 100 MB."""
 TENSORBOARD_COMMAND = ("-m", MODULE)
 
-_START_SECONDS = 60.0
-_SEARCH_SECONDS = 55.0
+START_SECONDS = 60.0
+SEARCH_SECONDS = 55.0
 """Who keeps a TensorBoard for a page has its runs looked for again after this time.
 
 Pages ask every half minute, so it is done once a minute.
@@ -110,7 +110,7 @@ class TensorBoards:
             return False
         with board.use():
             now = asyncio.get_running_loop().time()
-            return now - board.searched_at < _SEARCH_SECONDS
+            return now - board.searched_at < SEARCH_SECONDS
 
     async def close(self) -> None:
         """End all of them."""
@@ -310,12 +310,12 @@ async def _wait_until_ready(process: Process) -> str | None:
     assert process.stdout is not None
     try:
         # Not wait_for: before Python 3.12 it may lose a cancellation.
-        async with asyncio.timeout(_START_SECONDS):
+        async with asyncio.timeout(START_SECONDS):
             if await process.stdout.readline() == READY:
                 return None
             return how_it_ended(await process.wait())
     except TimeoutError:
-        return f"no answer within {_START_SECONDS:g} s"
+        return f"no answer within {START_SECONDS:g} s"
 
 
 class _SocketResolver(Resolver):

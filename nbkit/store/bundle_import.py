@@ -44,7 +44,7 @@ _LONGEST_PATH = 1024
 _MOST_TIMES = 50
 """Logs and samples are packed to a twentieth of their size; a file of blanks to a
 thousandth."""
-_ANY_TIMES_BYTES = 1 << 30
+ANY_TIMES_BYTES = 1 << 30
 """Up to this a bundle may unpack to more than so many times its size."""
 _OF_A_STUDY = {"arms", "name", "order", "plan", "repeats", "runs"}
 _RUN, _STUDY = RunPaths(Path()), StudyPaths(Path())
@@ -380,7 +380,7 @@ def _check_room(
     if large:
         return
     packed = source.stat().st_size
-    if needed > (limit := max(_ANY_TIMES_BYTES, _MOST_TIMES * packed)):
+    if needed > (limit := max(ANY_TIMES_BYTES, _MOST_TIMES * packed)):
         mean_it = "Use large=True (nbkit import --large) if this size is expected"
         what = f"{unpacked} the limit is {limit:,} (1 GiB or {_MOST_TIMES}x its size)"
         raise _refused(source, what, mean_it)

@@ -24,9 +24,9 @@ from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
 ANSWER_SECONDS = 10.0
 """An answer is good for so long."""
-_PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 2.0
 """A reader waits no longer for one question."""
-_LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 20.0
 """A busy controller takes some seconds; one that is down, this or more."""
 _REST_SECONDS = 30.0
 """Until the next question, after one that had no answer."""
@@ -139,7 +139,7 @@ class _Cluster:
             else:
                 self._wanted.add(job_id)
                 question = self._begin_if_due(max_age_seconds)
-            remaining_seconds = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
+            remaining_seconds = self._asked_at + PATIENCE_SECONDS - time.monotonic()
         if question is not None and remaining_seconds > 0:
             question.join(remaining_seconds)
         with self._lock:
@@ -194,7 +194,7 @@ class _Cluster:
             wanted, self._wanted = self._wanted, set()
         asked_at, asked_time = time.monotonic(), time.time()
         try:
-            text = ask_slurm("squeue", *question, limit_seconds=_LIMIT_SECONDS)
+            text = ask_slurm("squeue", *question, limit_seconds=LIMIT_SECONDS)
         except SlurmSilentError as error:
             with self._lock:
                 self.trouble = str(error)
@@ -229,7 +229,7 @@ class _Cluster:
                 *self._options,
                 *("--noheader", "--parsable2", "--allocations"),
                 *("--format=JobIDRaw,State,NodeList", f"--jobs={','.join(missing)}"),
-                limit_seconds=_LIMIT_SECONDS,
+                limit_seconds=LIMIT_SECONDS,
             )
         except SlurmSilentError as error:
             # These two stay so. A data base that is down may be there for the next
@@ -248,16 +248,16 @@ class _Cluster:
         return gone
 
 
-_clusters: dict[str | None, _Cluster] = {}
+clusters: dict[str | None, _Cluster] = {}
 
 
 # A forked process has no thread that asks, but has its locks.
-os.register_at_fork(after_in_child=lambda: _clusters.clear())
+os.register_at_fork(after_in_child=lambda: clusters.clear())
 
 
 def _cluster(name: str | None) -> _Cluster:
     # One step, so that it needs no lock.
-    return _clusters.setdefault(name, _Cluster(name))
+    return clusters.setdefault(name, _Cluster(name))
 
 
 def _job(row: Sequence[str]) -> Job:

@@ -16,7 +16,7 @@ from nbkit.studies.progress import print_line
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import open_nvml
 
-_LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 _IDLE_LOOKS = 3
 _SAY_SECONDS = 30.0
 
@@ -117,7 +117,7 @@ def _looks(devices: Iterable[str], stack: ExitStack) -> Iterator[Busy]:
             # It is kept: the driver may take seconds to be initialised.
             nvml = stack.enter_context(open_nvml())
     while True:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)
         shares = {"CPUs": (host.read().cpu_percent or 0.0) / 100}
         for gpu in nvml.read() if nvml else ():
             if gpu.uuid in labels:

@@ -85,7 +85,7 @@ class Progress:
     def beside(self, labels: Sequence[str]) -> None:
         """Show the concurrent runs periodically."""
         period = _LINE_SECONDS if self._line is None else IN_PLACE_SECONDS
-        if time.monotonic() - self._shown_at >= period:
+        if labels and time.monotonic() - self._shown_at >= period:
             self._label = " + ".join(labels)
             self._show(f"{len(labels)} running")
 

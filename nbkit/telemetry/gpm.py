@@ -17,7 +17,7 @@ from typing import Any
 
 GPM_FIELDS = ("sm_activity_percent", "tensor_activity_percent")
 
-_SHORTEST_SECONDS = 0.1
+SHORTEST_SECONDS = 0.1
 """Metrics of a shorter time are not valid on Hopper (NVIDIA/DCGM issue 310)."""
 
 
@@ -46,7 +46,7 @@ class Gpm:
             self._before = None
             self._supported = True
         now = time.monotonic()
-        if now - self._read_at < _SHORTEST_SECONDS:
+        if now - self._read_at < SHORTEST_SECONDS:
             return self._values
         after = nvml.nvmlGpmSampleGet(handle, self._spare)
         self._read_at = now

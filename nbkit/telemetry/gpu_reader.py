@@ -30,7 +30,7 @@ _LONGEST_RETRY_SECONDS = 600.0
 initialisations.
 """
 
-_DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
+DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
 """A folder for each GPU that the driver knows: NVML itself sees a GPU that was plugged
 in only when it is opened again.
 """
@@ -199,7 +199,7 @@ def _index(gpu: GpuSample | GpuDevice) -> int:
 
 def _known_to_driver() -> set[str]:
     try:
-        return set(os.listdir(_DRIVER_GPUS))  # noqa: PTH208  (names alone)
+        return set(os.listdir(DRIVER_GPUS))  # noqa: PTH208  (names alone)
     except OSError:
         return set()  # No driver, or a container that hides it.
 

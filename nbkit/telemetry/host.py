@@ -31,7 +31,7 @@ class HostReader:
     ) -> None:
         self._per_core = per_core
         self._cpu_seconds: list[tuple[float, float]] = []
-        self._disks = _hardware(Path("/sys/block"))
+        self._disks = hardware_in(Path("/sys/block"))
         self._processes = _ProcessTrees(process_roots) if process_roots else None
 
     def read(self) -> HostSample:
@@ -90,11 +90,11 @@ def _network_bytes() -> tuple[int | None, ...]:
     cards.pop("lo", None)
     # Looked up each time, since cards come and go. A container has none
     # but sees its interfaces.
-    hardware = _hardware(Path("/sys/class/net")) & cards.keys() or cards.keys()
+    hardware = hardware_in(Path("/sys/class/net")) & cards.keys() or cards.keys()
     return _sums([cards[name] for name in hardware], "bytes_recv", "bytes_sent")
 
 
-def _hardware(folder: Path) -> set[str]:
+def hardware_in(folder: Path) -> set[str]:
     """Return the names of the devices in a folder of /sys that are hardware."""
     # Bonds, bridges, logical volumes, RAID sets and loop devices pass on what a
     # hardware device carries: to add them would count the same bytes again.

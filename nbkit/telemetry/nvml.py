@@ -24,10 +24,10 @@ from nbkit.telemetry.condition import GpuCondition, read_condition
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import GpuDevice, GpuSample, Xid
 
-_PCI_DEVICES = Path("/sys/bus/pci/devices")
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA = "0x10de"
 """NVIDIA's PCI vendor id (https://pci-ids.ucw.cz/read/PC/10de)."""
-_WINDOWS_GPU = Path("/dev/dxg")
+WINDOWS_GPU = Path("/dev/dxg")
 """A GPU below Windows' subsystem for Linux is not on the PCI bus."""
 
 _REMEDIES = {
@@ -117,9 +117,9 @@ def open_nvml(*, detailed: bool = False, xid_events: bool = False) -> Nvml:
 
 def _has_nvidia_device() -> bool:
     """Return whether there is a GPU for which a driver could be installed."""
-    if _WINDOWS_GPU.exists():
+    if WINDOWS_GPU.exists():
         return True
-    vendors = _PCI_DEVICES.glob("*/vendor")
+    vendors = PCI_DEVICES.glob("*/vendor")
     return any(vendor.read_text().strip() == _NVIDIA for vendor in vendors)
 
 

@@ -22,7 +22,7 @@ from nbkit.telemetry.gpu_users import gpu_users
 from nbkit.telemetry.holders import HolderFinder
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
-_LIMIT_SECONDS = 10.0
+LIMIT_SECONDS = 10.0
 """After this the driver is reported to hang; most drivers answer within 0.1 s."""
 
 READING: dict[str, Any] = {"text": "Looking for GPUs …", "replayed": False, "gpus": []}
@@ -56,7 +56,7 @@ class GpuLook:
                 self._close_reader()
 
     def _look(self) -> None:
-        late = threading.Timer(_LIMIT_SECONDS, self._show_timeout)
+        late = threading.Timer(LIMIT_SECONDS, self._show_timeout)
         late.daemon = True
         late.start()
         try:
@@ -82,7 +82,7 @@ class GpuLook:
 
     def _show_timeout(self) -> None:
         text = (
-            f"The GPU driver has not responded for {_LIMIT_SECONDS:.0f} s. "
+            f"The GPU driver has not responded for {LIMIT_SECONDS:.0f} s. "
             "Enter devices manually, or ask the administrator."
         )
         self._show({"text": text, "replayed": False, "gpus": []})

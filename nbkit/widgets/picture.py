@@ -33,7 +33,7 @@ JupyterLab says "Loading widget..." in the output before, while the kernel is bu
 _WIDTH, _HEIGHT, _LEFT = 300, 90, 56
 _CHARACTER_WIDTH = 5.5
 """Of a digit, at most, in a label of a chart."""
-_TITLES = {
+TITLES = {
     "loss": "Loss",
     "images_per_second": "Images/s",
     "device:gpu_utilization_percent": "GPU utilization (%)",
@@ -225,7 +225,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
         lower = [place(point[0], point[1]) for point in reversed(known)]
         corners = " ".join([*upper, *lower])
         band = f'<polygon points="{corners}" fill="#0072b2" opacity="0.3"/>'
-    title = _TITLES.get(name) or str(name)
+    title = TITLES.get(name) or str(name)
     label = f"{title}: {figures(low)} to {figures(high)}"
     newest = known[-1][3]
     if name == "images_per_second":

@@ -45,7 +45,7 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
                 number,
                 world_size=rank.world_size,
                 message_bytes=size,
-                times_seconds=_time_all_reduces(size, config.allreduce, device, beat),
+                times_seconds=time_all_reduces(size, config.allreduce, device, beat),
             )
     agreement.close()
     write_facts(rank, config, device, group, None, None, completed=not stopped)
@@ -62,7 +62,7 @@ def message_sizes(config: AllReduceConfig) -> Iterator[int]:
         size *= 4
 
 
-def _time_all_reduces(
+def time_all_reduces(
     size: int, config: AllReduceConfig, device: torch.device, beat: Callable[[], None]
 ) -> list[float]:
     """Return the duration of each timed all-reduce, in seconds."""

@@ -190,24 +190,24 @@ def main() -> None:
     config = config.replace(num_classes=max(2, int(num_classes)))
     # Nothing of a probe belongs to the run.
     context.log_with(lambda values, step: None)
-    size = _largest_on_gpu(config)
+    size = largest_on_gpu(config)
     with os.fdopen(int(answer), "w") as file:
         file.write(str(size))
 
 
-def _largest_on_gpu(config: ExperimentConfig) -> int:
+def largest_on_gpu(config: ExperimentConfig) -> int:
     """Return the largest batch size for the GPU of this rank."""
     index = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    share = _usable_share(config) * free_bytes / total_bytes
+    share = usable_share(config) * free_bytes / total_bytes
     torch.cuda.set_per_process_memory_fraction(share, device)
     choose_search(config)
     return largest(lambda size: fits(config, device, size))
 
 
-def _usable_share(config: ExperimentConfig) -> float:
+def usable_share(config: ExperimentConfig) -> float:
     """Return the share of the free memory that a probe may use."""
     decodes_on_gpu = config.loader == "dali" and config.data != "synthetic"
     return _USABLE_SHARE - (_DALI_SHARE if decodes_on_gpu else 0)

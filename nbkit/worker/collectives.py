@@ -50,12 +50,12 @@ def _write_when_asked(file: Path) -> None:
     """Write the operations as JSON; the thread that trains may be waiting for a GPU."""
     signal.sigwait({COLLECTIVES_SIGNAL})
     try:
-        write_json(file, parse_json(_operations(), file))
+        write_json(file, parse_json(recorded_operations(), file))
     except (AttributeError, StoreError, RuntimeError, TypeError) as error:
         sys.stderr.write(f"{file.name} cannot be written: {error}\n")
 
 
-def _operations() -> bytes:
+def recorded_operations() -> bytes:
     """Return the recorded operations as JSON, from whichever NCCL backend torch has."""
     recorders: Any = distributed_c10d
     trace: bytes = recorders._dump_nccl_trace_json(includeCollectives=True)

@@ -68,7 +68,7 @@ def run_entry(
     # In this order a name means what it means to the launching process.
     path = entry["import_path"]
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
-    _show_sources(rank, entry)
+    show_sources(rank, entry)
     # A rank that waits for one that has failed is in C++, where no handler runs.
     rank.end_at_requests_to_stop()
     device, wait_for_others = prepare_rendezvous(rank, config)
@@ -126,7 +126,7 @@ def prepare_alone(
     return None, port_socket.close
 
 
-def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
+def show_sources(rank: Rank, entry: dict[str, Any]) -> None:
     """Let tracebacks show lines as they were at the launch, of cells too."""
     edited = []
     for name, source in entry["sources"].items():

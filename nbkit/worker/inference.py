@@ -40,7 +40,7 @@ from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed
 from nbkit.worker.usage import peak_memory
 
-_TIMES_PER_EVENT = 10_000
+TIMES_PER_EVENT = 10_000
 """Latencies in one line of the metrics, which is read as a whole."""
 
 _LEAST_PASSES = 3
@@ -99,7 +99,7 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
             timed = torch.compile(model, dynamic=False)
         images = _images(size, config, device).to(dtype)
         images = images.contiguous(memory_format=precision.memory_format)
-        timing = _time(_Passes(timed, images, rank), config, rank, log)
+        timing = _time(Passes(timed, images, rank), config, rank, log)
         if timing is None:
             stopped = True
             break
@@ -208,7 +208,7 @@ def _images(count: int, config: ExperimentConfig, device: torch.device) -> torch
     return torch.randn(count, 3, size, size, device=device)
 
 
-class _Passes:
+class Passes:
     """Forward passes of one batch, until enough are done or the run is stopped."""
 
     def __init__(self, model: nn.Module, images: torch.Tensor, rank: Rank) -> None:
@@ -267,7 +267,7 @@ class _Passes:
 
 
 def _time(
-    passes: _Passes, config: ExperimentConfig, rank: Rank, log: MetricsLog
+    passes: Passes, config: ExperimentConfig, rank: Rank, log: MetricsLog
 ) -> dict[str, Any] | None:
     """Return latencies and throughput of one batch size; None if stopped."""
     plan, window = config.inference, log.window
@@ -314,11 +314,11 @@ def _write(
 ) -> None:
     """Write one batch size: every latency, a line for each ten thousand."""
     seconds = timing["times_seconds"]
-    for start in range(0, len(seconds), _TIMES_PER_EVENT):
+    for start in range(0, len(seconds), TIMES_PER_EVENT):
         values = {
             "batch_size": size,
             "warmup_batches": config.inference.warmup_batches,
             **timing,
-            "times_seconds": seconds[start : start + _TIMES_PER_EVENT],
+            "times_seconds": seconds[start : start + TIMES_PER_EVENT],
         }
         log.event("inference", number, **values)

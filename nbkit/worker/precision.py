@@ -42,7 +42,7 @@ class Precision:
         # A captured graph must cast its weights again in every replay.
         self._cache_casts = not config.cuda_graphs
         self._is_compiled = config.compile
-        _allow_tf32(config.precision == "tf32")
+        allow_tf32(config.precision == "tf32")
         if config.compile and config.memory_format == "channels_first":
             _keep_layouts()
         self.memory_format = _LAYOUTS[config.memory_format]
@@ -101,7 +101,7 @@ class Precision:
         return module.to(memory_format=self.memory_format)  # type: ignore[call-overload]
 
 
-def _allow_tf32(allowed: bool) -> None:
+def allow_tf32(allowed: bool) -> None:
     """Switch TF32 for matrix products and convolutions of this process."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     newer = [getattr(cudnn, name, None) for name in ("conv", "rnn")]

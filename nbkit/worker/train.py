@@ -266,7 +266,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
                 break
         done = step >= length.total_steps
         epoch_is_over = first_batch >= batches_per_epoch
-        if not stopped and _evaluation_is_due(config, epoch + epoch_is_over, done):
+        if not stopped and evaluation_is_due(config, epoch + epoch_is_over, done):
             log.steps(read(wait=True))
             rank.beat(step, Phase.EVALUATION)
             with log.window.paused():
@@ -320,7 +320,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
         raise watch.error(config)
 
 
-def _evaluation_is_due(config: ExperimentConfig, epoch: int, at_end: bool) -> bool:
+def evaluation_is_due(config: ExperimentConfig, epoch: int, at_end: bool) -> bool:
+    """Tell whether an evaluation follows this epoch."""
     period = config.evaluation_period_epochs
     if period is None:
         return False

@@ -28,10 +28,10 @@ from nbkit.worker.rank import Rank
 
 WeightsState = dict[str, torch.Tensor]
 
-_SILENT_SECONDS = 60.0
+SILENT_SECONDS = 60.0
 """How long a server may send nothing."""
 _PART_BYTES = 1 << 20
-_SYNSETS = {0: "n01440764", 281: "n02123045", 388: "n02510455", 999: "n15075141"}
+SYNSETS = {0: "n01440764", 281: "n02123045", 388: "n02510455", 999: "n15075141"}
 """Some of ImageNet's, by their place: tench, tabby, giant panda and toilet tissue."""
 
 
@@ -160,7 +160,7 @@ def _are_imagenet(
         return False
     if all(re.fullmatch(r"n\d{8}", name) for name in classes):
         # Sorted, as all folders are; others than ImageNet's differ in some of these.
-        return all(classes[place] == name for place, name in _SYNSETS.items())
+        return all(classes[place] == name for place, name in SYNSETS.items())
     if all(name.isdecimal() and int(name) == n for n, name in enumerate(classes)):
         _log(rank, f"class names of {config.data} are numbers; ImageNet is assumed")
         return True
@@ -218,7 +218,7 @@ def _download(url: str, rank: Rank) -> None:
     digest = hashlib.sha256()
     try:
         with (
-            urlopen(request, timeout=_SILENT_SECONDS) as answer,
+            urlopen(request, timeout=SILENT_SECONDS) as answer,
             partial.open("wb") as out,
         ):
             while part := answer.read1(_PART_BYTES):

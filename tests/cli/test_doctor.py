@@ -102,6 +102,8 @@ def test_doctor_check_that_raises_or_prints(examined, module):
     assert set(found) == {"First", "Checks"}
     assert "exit code 1: ValueError: no such thing" in found["Checks"].evidence
     assert set(examined(module("print('Welcome!')"))) == {"First"}
+    crash = module("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert examined(crash)["Checks"].state == "failure"
 
 
 def test_doctor_lines_width():
@@ -309,7 +311,7 @@ def test_doctor_runs_checks_in_parallel(module, monkeypatch, tmp_path):
         module(f"import signal; open({str(sign)!r}, 'w').close(); signal.pause()", name)
         for sign, name in zip(signs, ("some_checks", "more_checks"), strict=True)
     ]
-    monkeypatch.setattr("nbkit.cli.doctor._ROOMS", {"Both": names})
+    monkeypatch.setattr("nbkit.cli.doctor.ROOMS", {"Both": names})
 
     told = doctor(limit_seconds=0.1)
     found = [next(told)]

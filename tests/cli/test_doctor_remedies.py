@@ -24,9 +24,10 @@ from nbkit.store import health as store_health
 from nbkit.telemetry import health as telemetry_health
 from nbkit.telemetry import machine as telemetry_machine
 from nbkit.worker import health as worker_health
-from nbkit.worker.health import DriverGpus, judge_compiler
+from nbkit.worker.health import judge_compiler
 from tests.house.documents import section
 from tests.telemetry.conftest import drive, no_setting, pci
+from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
 __all__ = ["drive", "no_setting", "pci"]
 
@@ -80,10 +81,16 @@ def test_remedy_torch_compile(tmp_path, monkeypatch):
     assert finding.action.startswith("sudo apt-get install -y gcc g++")
 
 
-def test_remedy_nvimagecodec(monkeypatch):
-    gpus = DriverGpus("13.0", ("9.0",), ("GPU-a",), version="580.65.06")
+def play_driver(drive, monkeypatch, cuda, version):
+    """Let one GPU have a driver of these versions."""
+    monkeypatch.setattr(FakeDriver, "nvmlSystemGetCudaDriverVersion", lambda _: cuda)
+    monkeypatch.setattr(FakeDriver, "nvmlSystemGetDriverVersion", lambda _: version)
+    drive(FakeGpu("GPU-a"))
+
+
+def test_remedy_nvimagecodec(drive, monkeypatch):
     packages = {"cykooz.resizer": "4.0"}
-    monkeypatch.setattr(worker_health, "_driver_gpus", lambda: gpus)
+    play_driver(drive, monkeypatch, 13000, "580.65.06")
     monkeypatch.setattr(worker_health, "installed", packages.get)
     monkeypatch.setitem(sys.modules, "torch", None)
 
@@ -116,14 +123,13 @@ def test_remedy_import_errors(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("driver", "cuda", "remedy"),
     [
-        ("12.8", 13, "pip uninstall nvidia-dali-cuda130; pip install "),
-        ("11.4", 12, "update the driver, or use another loader"),
+        ((12080, "570.86.15"), 13, "pip uninstall nvidia-dali-cuda130; pip install "),
+        ((11040, "470.42.01"), 12, "update the driver, or use another loader"),
     ],
 )
-def test_remedy_dali_of_driver(monkeypatch, driver, cuda, remedy):
-    gpus = DriverGpus(driver, ("9.0",), ("GPU-a",))
+def test_remedy_dali_of_driver(drive, monkeypatch, driver, cuda, remedy):
     packages = {f"nvidia-dali-cuda{cuda}0": "2.2"}
-    monkeypatch.setattr(worker_health, "_driver_gpus", lambda: gpus)
+    play_driver(drive, monkeypatch, *driver)
     monkeypatch.setattr(worker_health, "installed", packages.get)
     monkeypatch.setitem(sys.modules, "torch", None)
 

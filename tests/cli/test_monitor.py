@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
-import time
 
 import pytest
 
-from nbkit.cli import gpu_table
-from nbkit.cli.monitor import _Feed
-from nbkit.errors import TelemetryError
-from nbkit.telemetry.frames import HOST_COLUMNS
+from nbkit.cli.gpu_table import gpu_table
+from nbkit.cli.main import main
+from nbkit.telemetry.frames import GPU_COLUMNS, HOST_COLUMNS
 from tests.cli.conftest import COMMAND
 from tests.telemetry.traces import replay
 from tests.widgets.stored_run import WrittenRun
+
+INVENTORY = {"host": "n1", "driver_version": None, "source": "nvml", "gpus": []}
+INVENTORY |= {"gpus_unavailable": None, "gpu_columns": GPU_COLUMNS, "cpus": 64}
+INVENTORY |= {"usable_cpus": None, "memory_limit_mib": None, "memory_total_mib": 4096}
+INVENTORY |= {"clock_event_words": [], "host_columns": HOST_COLUMNS}
+HOST = {"t": 0.0, "host_values": [50.0, 1.5, 1024, *[None] * (len(HOST_COLUMNS) - 3)]}
 
 
 def test_monitor_replay(nbkit_command):
@@ -63,17 +66,15 @@ def test_monitor_run_of_store(nbkit_command, store):
     assert lines[place + 1].strip() == "– GiB  run written"
 
 
-@pytest.mark.parametrize(("age", "said"), [(1, "in despair"), (600, "no output")])
-def test_monitor_sampler_ended(age, said):
-    process = subprocess.Popen(["true"], stdout=subprocess.PIPE)
-    with process, tempfile.TemporaryFile() as errors:
-        errors.write(b"in despair\n")
-        errors.flush()
-        written = time.time() - age
-        os.utime(errors.fileno(), (written, written))
+@pytest.mark.parametrize(
+    ("then", "said"), [("", "in despair"), ("; os.utime(2, (0, 0))", "no output")]
+)
+def test_monitor_sampler_ended(store, monkeypatch, capsys, then, said):
+    program = f"import os; os.write(2, b'in despair'){then}"
+    monkeypatch.setattr("nbkit.server.monitor.FEED_COMMAND", ["-c", program])
 
-        with pytest.raises(TelemetryError, match=rf"ended \({said}\)"):
-            _Feed(process, errors).read()
+    assert main(["monitor", "--once"]) == 2
+    assert f"ended ({said})" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -92,14 +93,16 @@ def test_what_is_unusual_is_said(nbkit_command, trace, said):
 
 
 def test_gpu_table_mig_holder():
+    unknown = "index name memory_total_mib memory_unified power_limit_watts error xid"
+    gpu = dict.fromkeys([*unknown.split(), "ecc_uncorrected_count"])
     holder = {"kind": "outside", "name": None, "path": None, "run_id": None}
     holder |= {"user": "eve", "pid": 7, "idle_since": None, "mig_uuid": "MIG-b"}
     holder["command"] = "python\x1b[2J a\nb\u202e.py"
     instances = [{"uuid": f"MIG-{name}", "memory_total_mib": 9} for name in "abc"]
-    gpu = {"holders": [holder], "mig_instances": instances, "unavailable": {}}
-    sample = {"t": 0.0, "mig": [[1, 2, 3]], "holders": [[1024]]}
+    gpu |= {"holders": [holder], "mig_instances": instances}
+    sample = {"gpus": [None], "mig": [[1, 2, 3]], "holders": [[1024]], **HOST}
 
-    *_, held = gpu_table._memory_lines(gpu, sample, 0)
+    *_, held, _, _ = gpu_table(INVENTORY | {"gpus": [gpu]}, sample)
 
     assert "MIG 1" in held
     assert held.endswith("eve, pid 7: python [2J a b .py")
@@ -113,11 +116,11 @@ def test_gpu_table_mig_holder():
     ],
 )
 def test_gpu_table_host(usable_cpus, limit, said):
-    inventory = {"cpus": 64, "usable_cpus": usable_cpus, "memory_total_mib": 4096}
-    inventory |= {"memory_limit_mib": limit, "host_columns": HOST_COLUMNS}
-    row = [50.0, 1.5, 1024, *[None] * (len(HOST_COLUMNS) - 3)]
+    inventory = {"usable_cpus": usable_cpus, "memory_limit_mib": limit}
 
-    assert gpu_table._host(inventory, {"host_values": row}).startswith(said)
+    *_, host = gpu_table(INVENTORY | inventory, HOST)
+
+    assert host.startswith(said)
 
 
 def test_monitor_without_terminal(nbkit_command):

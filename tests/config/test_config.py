@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 import torchvision
 
-from nbkit import config, registry
+from nbkit import config
 from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.errors import ConfigError, LaunchError, NbkitError
 
@@ -30,7 +31,7 @@ def test_help_defaults(name):
 def test_models_of_torchvision():
     ours = {
         entry.name
-        for entry in registry._entries("models")
+        for entry in entry_points(group="nbkit.models")
         if entry.value.startswith("torchvision.models:")
     }
 

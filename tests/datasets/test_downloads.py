@@ -165,7 +165,7 @@ def test_without_internet_it_says_so_and_leaves_nothing(cache, proxy):
 
 
 def test_a_server_that_never_answers_is_given_up(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(download, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(download, "ANSWER_SECONDS", 0.2)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     (tmp_path / "set").mkdir()
 
@@ -179,7 +179,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path, monkeypatch, capsys):
 
 def test_what_waits_is_called_and_may_end_it(cache, proxy, monkeypatch):
     # The server never answers: nothing but the call below ends this soon.
-    monkeypatch.setattr(downloads, "_BETWEEN_CALLS_SECONDS", 0.05)
+    monkeypatch.setattr(downloads, "BETWEEN_CALLS_SECONDS", 0.05)
     calls = []
 
     def stop():

@@ -180,10 +180,10 @@ def test_another_pillow_or_other_rules_have_a_manifest_of_their_own(
     assert manifest_name(fingerprint) in names
 
     with monkeypatch.context() as patch:
-        patch.setattr("nbkit.datasets.rgb._pillow_version", "99.0")
+        patch.setattr("PIL.__version__", "99.0")
         names.add(manifest_name(fingerprint))
     with monkeypatch.context() as patch:
-        patch.setattr("nbkit.datasets.manifest._RULES", "rules 0")
+        patch.setattr("nbkit.datasets.manifest.RULES", "rules 0")
         names.add(manifest_name(fingerprint))
 
     assert len(names) == 3
@@ -273,7 +273,7 @@ def test_many_packed_files_are_read_with_few_open(folder, tmp_path, packed):
     header = json.loads((tmp_path / "m").read_text().splitlines()[0])
     assert len(header["shards"]) == 6
 
-    limit = "nbkit.datasets.samples._MOST_OPEN"
+    limit = "nbkit.datasets.samples.MOST_OPEN"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limit, 2)
         before = open_files()

@@ -76,6 +76,12 @@ def test_a_word_in_its_path_says_what_a_file_is_for(shard, expected):
     assert use_of(Path(), [shard]) == {shard: "evaluation" if expected else "train"}
 
 
+def test_use_of_test_beside_validation():
+    shards = ["train.tar", "val.tar", "test.tar"]
+
+    assert [*use_of(Path(), shards).values()] == ["train", "evaluation", None]
+
+
 @pytest.mark.parametrize(
     ("texts", "classes"),
     [

@@ -52,7 +52,7 @@ def test_the_images_are_as_large_and_as_finely_compressed_as_imagenet(made):
 
 
 def test_making_it_again_gives_the_same_bytes(made, cache, monkeypatch):
-    monkeypatch.setattr(photos, "_IMAGES", {"train": 3, "val": 2})
+    monkeypatch.setattr(photos, "IMAGES", {"train": 3, "val": 2})
 
     again = photos.photos_folder()
 
@@ -63,7 +63,7 @@ def test_making_it_again_gives_the_same_bytes(made, cache, monkeypatch):
 
 
 def test_what_waits_is_called_and_may_end_it(cache, monkeypatch):
-    monkeypatch.setattr(photos, "_IMAGES", {"train": 1})
+    monkeypatch.setattr(photos, "IMAGES", {"train": 1})
 
     def stop():
         raise KeyboardInterrupt
@@ -82,7 +82,7 @@ def test_without_scikit_image_it_says_what_to_install(cache, monkeypatch):
 
 
 def test_photographs_that_a_version_has_not_are_named(cache, monkeypatch):
-    monkeypatch.setitem(photos._PHOTOS, "dodo", ("dodo.png", "dodo"))
+    monkeypatch.setitem(photos.PHOTOS, "dodo", ("dodo.png", "dodo"))
 
     words = r"requires .*/data/dodo\.png .* skimage.data.dodo\(\) failed .* another"
     with pytest.raises(ConfigError, match=words):
@@ -90,10 +90,11 @@ def test_photographs_that_a_version_has_not_are_named(cache, monkeypatch):
 
 
 def test_photographs_that_are_no_files_are_those_of_scikit_images_functions(
-    made, cache, tmp_path, monkeypatch
+    made, cache, monkeypatch
 ):
-    monkeypatch.setattr(photos, "_IMAGES", {"val": 1})
-    monkeypatch.setattr(photos, "_source", lambda: tmp_path / "no data any more")
+    monkeypatch.setattr(photos, "IMAGES", {"val": 1})
+    gone = {name: ("no file", has) for name, (_, has) in photos.PHOTOS.items()}
+    monkeypatch.setattr(photos, "PHOTOS", gone)
 
     again = photos.photos_folder()
 

@@ -15,7 +15,7 @@ from nbkit.estimates.arithmetic import (
 )
 from nbkit.references.rows import lookup
 from nbkit.statistics import summarise
-from nbkit.worker.train import _evaluation_is_due
+from nbkit.worker.train import evaluation_is_due
 
 WORK = Workload(
     recipe="netapp_lars",
@@ -41,7 +41,7 @@ def test_evaluations_are_counted_as_the_training_does_them(epochs, period, offse
         evaluation_offset_epochs=offset,
     )
     done = sum(
-        _evaluation_is_due(config, epoch, at_end=epoch == epochs)
+        evaluation_is_due(config, epoch, at_end=epoch == epochs)
         for epoch in range(1, epochs + 1)
     )
 

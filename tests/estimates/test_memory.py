@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import pytest
 
-from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.estimates.memory import estimate_memory
 
@@ -18,7 +19,7 @@ def estimate(**fields):
 def test_every_model_that_comes_with_nbkit_was_measured():
     built_in = [
         entry.name
-        for entry in registry._entries("models")
+        for entry in entry_points(group="nbkit.models")
         if entry.value.startswith(("torchvision.", "nbkit."))
     ]
 

@@ -122,7 +122,7 @@ def _fill(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # Sizes count in millions of bytes, far above these.
         bound = _SMALL_BYTES * _PACKED / _SHARDS / 1e6
-        patch.setattr(packing, "_SHARD_MEGABYTES", bound)
+        patch.setattr(packing, "SHARD_MEGABYTES", bound)
         pack(
             folder / "flat", folder / "shards", "tfrecord", on_progress=lambda *_: None
         )

@@ -97,7 +97,7 @@ def test_a_name_that_no_file_system_takes_is_refused(bundle, store):
 def test_a_bomb_is_refused_with_its_numbers_unless_it_is_meant(
     bundle, store, monkeypatch, capsys
 ):
-    monkeypatch.setattr(bundle_import, "_ANY_TIMES_BYTES", 1 << 20)
+    monkeypatch.setattr(bundle_import, "ANY_TIMES_BYTES", 1 << 20)
     bomb = bundle(blank=" " * (4 << 20))
 
     with pytest.raises(StoreError, match=r"unpacks to 4,\d+,\d+ bytes, but the limit"):

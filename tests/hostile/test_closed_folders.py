@@ -6,7 +6,6 @@ import pytest
 
 from nbkit.errors import ConfigError, RunError
 from nbkit.launch.code.trust import permit_run
-from nbkit.launch.resume import _folder_of_code
 from nbkit.launch.submit import existing_data
 from nbkit.reproduction.repetition import ReproductionPlan
 from nbkit.store.record import write_json
@@ -27,8 +26,8 @@ def closed(tmp_path):
 def launched_in_closed(closed):
     """Return a maker of runs that were launched there."""
 
-    def make(task):
-        run = write_run("finished", task=task)
+    def make(task, state="finished"):
+        run = write_run(state, task=task)
         write_json(run.paths.submission, {**run.submission, "cwd": str(closed)})
         return run
 
@@ -47,14 +46,14 @@ def test_a_run_from_a_closed_folder_is_repeated_in_the_current_one(
         assert ReproductionPlan.of(run, permit).cwd == tmp_path
 
 
-@needs_root
 def test_a_function_is_not_resumed_in_a_folder_that_is_closed(
-    store, launched_in_closed
+    store, launched_in_closed, monkeypatch
 ):
-    run = launched_in_closed("function")
+    run = launched_in_closed("function", "stopped")
+    monkeypatch.setattr("nbkit.launch.resume.can_enter", lambda _: False)
 
-    with as_stranger(store), pytest.raises(RunError, match="is not accessible"):
-        _folder_of_code(run, run.submission)
+    with pytest.raises(RunError, match="is not accessible"):
+        run.resume()
 
 
 @needs_root

@@ -29,7 +29,7 @@ from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.studies.study import Study
 from nbkit.telemetry.machine_history import read_history
 from nbkit.telemetry.system import summarise_system
-from nbkit.widgets.table import _static_rows
+from nbkit.widgets.table import show_table
 
 ME = ProcessIdentity.of().to_dict()
 RECORD = {
@@ -173,12 +173,17 @@ def test_a_configuration_of_other_types_hides_no_other_run(whole, change, capsys
 
 
 @pytest.mark.parametrize("field", ["loss", "step"])
-def test_a_number_that_is_text_hides_no_other_run(whole, field):
+def test_a_number_that_is_text_hides_no_other_run(whole, monkeypatch, field):
     bad = stored()
     line = {"kind": "step", "step": 1, "loss": 1.0, "warmup": True, field: "boom"}
     bad.paths.metrics.write_text(json.dumps(line) + "\n")
 
-    page = _static_rows(nbkit.runs())["text/html"]
+    shown = []
+    monkeypatch.setattr(
+        "nbkit.widgets.table.display", lambda bundle, raw: shown.append(bundle)
+    )
+    show_table(nbkit.runs(), with_widgets=False)
+    page = shown[0]["text/html"]
     rows = {row["run_id"]: row for row in StoredRunTable(None).poll([]).rows}
 
     assert "boom" in page

@@ -19,7 +19,7 @@ from nbkit.store.ownership import (
     what_others_own,
 )
 from nbkit.store.paths import store_folder
-from nbkit.telemetry.sampler import _LineFile
+from nbkit.telemetry.child import start_sampler
 from tests.hostile.written import imported, store_at, write_run
 from tests.training import train_here
 
@@ -87,9 +87,10 @@ def test_nothing_is_appended_to_what_a_link_leads_to(tmp_path):
     link.parent.mkdir()
     link.symlink_to(mine)
 
-    for write in (JsonLinesWriter, _LineFile, open_to_append):
+    for write in (JsonLinesWriter, open_to_append):
         with pytest.raises((OSError, StoreError), match=r"link|symbolic"):
             write(link)
+    assert start_sampler(link, interval_seconds=0.25).stop(60) == 1
 
     assert mine.read_text() == "mine"
 

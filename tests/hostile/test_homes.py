@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock, Mock
+
 import pytest
 
 import nbkit
@@ -13,17 +15,16 @@ from nbkit.questions.concurrent_jobs.copies import copies_of
 from nbkit.questions.input_pipeline.packs import files_folder
 from nbkit.readspeed import measure
 from nbkit.telemetry.storage import describe_storage
-from nbkit.worker.weights import _find_file
+from nbkit.worker.weights import load
 
 UNKNOWN = "~nosuchuser/x"
-
 
 CALLS = [
     ("data", lambda folder: nbkit.launch(data=UNKNOWN)),
     ("data", lambda folder: find(UNKNOWN)),
     ("data", lambda folder: files_folder(UNKNOWN, 1)),
     ("copies", lambda folder: copies_of(str(folder), [UNKNOWN], 2)),
-    ("weights", lambda folder: _find_file(UNKNOWN, folder)),
+    ("weights", lambda _: load(None, Mock(weights=UNKNOWN), MagicMock())),
     ("folder", lambda folder: pack(folder, UNKNOWN, "tfrecord")),
     ("path", lambda folder: measure(UNKNOWN)),
     ("path", lambda folder: describe_storage(UNKNOWN)),

@@ -30,7 +30,7 @@ def write_run(
     if config.has_entry:
         with pytest.MonkeyPatch.context() as patch:
             # Here every module of every test is a loaded module of the user's.
-            patch.setattr("nbkit.launch.code.entry._local_modules", list)
+            patch.setattr("nbkit.launch.code.entry.is_local", lambda _: False)
             function_entry(os.getcwd).write(paths)
         public, private = (read_json(one) or {} for one in (paths.entry, paths.private))
         for name, value in (entry or {}).items():

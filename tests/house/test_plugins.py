@@ -93,10 +93,10 @@ def test_two_packages_may_mean_the_same_by_a_name():
 
 def test_what_nbkit_itself_registers_can_be_called_as_it_does():
     program = """
+from importlib.metadata import distribution
 from nbkit import registry
-for kind in registry._CALLS:
-    for entry in registry._entries(kind):
-        if entry.dist.name == "nbkit":
-            registry.resolve(kind, entry.name)
+for entry in distribution("jupyterlab-nbkit").entry_points:
+    if (kind := entry.group.removeprefix("nbkit.")) in ("models", "loaders", "engines"):
+        registry.resolve(kind, entry.name)
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -25,6 +25,16 @@ def cell(monkeypatch):
     return lambda: compiler.cache(CELL, 3)
 
 
+def shown_as(file):
+    """Return what the entry of the cell's function calls the cell."""
+    defined = {"__name__": "__main__"}
+    exec(compile(CELL, file, "exec"), defined)
+    made = entry.function_entry(defined["train"])
+    source = made.description["sources"][file]
+    assert made.sources[source["file"]].decode() == CELL
+    return source["shown_as"]
+
+
 @pytest.mark.parametrize("name", [None, "named/by/a/variable"])
 def test_cells_by_any_file_name(cell, monkeypatch, name):
     if name is not None:
@@ -32,14 +42,11 @@ def test_cells_by_any_file_name(cell, monkeypatch, name):
     file = cell()
 
     assert name in (None, file)
-    assert entry._cells([file, __file__]) == {file: "Cell In[3]"}
+    assert shown_as(file) == "Cell In[3]"
 
 
 def test_sources_cell_without_ipython_name(cell, monkeypatch):
     monkeypatch.delattr(CachingCompiler, "format_code_name")
     file = cell()
 
-    described, contents = entry._sources([file, __file__])
-
-    assert described[file]["shown_as"] == "a cell"
-    assert contents[described[file]["file"]].decode() == CELL
+    assert shown_as(file) == "a cell"

@@ -125,9 +125,11 @@ def test_failure_cause_xid(words, xids, kind, said, may_pass, cause, sampled):
     assert found.get("may_pass") is may_pass
 
 
-def test_failure_cause_lost_gpu(cause, sampled):
+@pytest.mark.parametrize("xids", [[], [("GPU-a", 31)]], ids=["lost", "after an Xid"])
+def test_failure_cause_lost_gpu(xids, cause, sampled):
     lost = pynvml.NVML_ERROR_GPU_IS_LOST
-    sampled(FakeGpu("GPU-a", errors={"nvmlDeviceGetUtilizationRates": lost}))
+    gpu = FakeGpu("GPU-a", errors={"nvmlDeviceGetUtilizationRates": lost})
+    sampled(gpu, xids=xids)
 
     found = cause(_NCCL)
 

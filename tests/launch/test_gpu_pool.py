@@ -260,12 +260,14 @@ def test_claim_beside_leftover(join, tmp_path):
 
 
 def test_claim_lives_with_supervisor(join):
-    first = join("one", 1, candidates=TWO[:1])
+    join("one", 1, candidates=TWO[:1])
     behind = join("two", 1, candidates=TWO[:1])
     assert behind.attempt().position == 2
 
     # As if a child that somebody forked had the file open still.
-    first._write(process=ProcessIdentity.of().to_dict() | {"start_ticks": 1})
+    file = pool_folder() / "claims" / "00000001-one.json"
+    gone = ProcessIdentity.of().to_dict() | {"start_ticks": 1}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"process": gone}))
 
     assert granted(behind).devices == ("GPU-a",)
 

@@ -14,7 +14,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError
 from nbkit.launch.manual.engine import ManualEngine, manual_line
-from nbkit.launch.manual.job import _wait_for_torchrun
+from nbkit.launch.manual.job import wait_for_torchrun
 from nbkit.launch.manual.ranks import TorchrunNode, TorchrunNodes
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.processes import ProcessIdentity, hostname
@@ -215,4 +215,4 @@ def test_wait_for_torchrun_file_server_away(by_hand):
     )
 
     nodes = TorchrunNodes(paths, 0)
-    assert _wait_for_torchrun(paths.root, journal, nodes, requests) == stop
+    assert wait_for_torchrun(paths.root, journal, nodes, requests) == stop

@@ -59,7 +59,7 @@ def test_why_slurm_says_nothing_is_said(slurm, monkeypatch):
     slurm.tell("sinfo", status=1, words="slurm_load_partitions: Unable to contact")
     with pytest.raises(SlurmSilentError, match="Unable to contact"):
         partitions()
-    monkeypatch.setattr(partitions_module, "_LIMIT_SECONDS", 0.1)
+    monkeypatch.setattr(partitions_module, "LIMIT_SECONDS", 0.1)
     slurm.tell("sinfo", also="exec /bin/sleep 1000")
     with pytest.raises(SlurmSilentError, match=r"did not respond within 0\.1 s"):
         partitions()

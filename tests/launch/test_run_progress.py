@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 from types import SimpleNamespace
 
 import pytest
 
 from nbkit.launch import run_progress
-from nbkit.launch.run import Run
+from tests.clocks import PlayedTime
 from tests.widgets.stored_run import WrittenRun
 
 
@@ -25,15 +26,15 @@ class Line:
 @pytest.fixture
 def written(tmp_path, monkeypatch):
     """Return a run whose supervisor, this process, nobody waits for."""
-    monkeypatch.setattr(Run, "_wait_for_supervisor", lambda run: None)
+    hurried = SimpleNamespace(monotonic=itertools.count(0, 10).__next__, sleep=id)
+    monkeypatch.setattr("nbkit.launch.run.time", hurried)
     return WrittenRun(tmp_path)
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock = SimpleNamespace(now=0.0)
-    played = SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr(run_progress, "time", played)
+    clock = PlayedTime(monkeypatch, "nbkit.launch.run_progress")
+    clock.seconds = 0.0
     return clock
 
 
@@ -71,12 +72,12 @@ def test_shown_in_log(written, monkeypatch, clock):
     assert show is not None
     assert short is not None
 
-    for clock.now in (0, 9, 11, 12, 70, 72, 73):
+    for clock.seconds in (0, 9, 11, 12, 70, 72, 73):
         show(written.run)
     written.record("finished", ended="2020-01-01T00:00:01.000Z")
-    clock.now = 74
+    clock.seconds = 74
     show(written.run)
-    clock.now = 9
+    clock.seconds = 9
     short(written.run)
 
     name = written.run.run_id
@@ -101,7 +102,7 @@ def test_shown_in_unread_log(written, monkeypatch, clock, log):
         file.write(b"\0\0\n")
     show = run_progress.progress_display()
     assert show is not None
-    clock.now = 11.0
+    clock.seconds = 11.0
 
     show(written.run)
 

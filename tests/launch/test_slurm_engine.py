@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch.code.trust import permit_new
-from nbkit.launch.slurm import engine as engine_module
 from nbkit.launch.slurm.engine import SlurmEngine
 from nbkit.launch.submit import submit
 from nbkit.store.record import RunState, write_json
@@ -27,9 +24,7 @@ def slurm(tmp_path, monkeypatch):
         programs.tell(name)
     for name in ("SBATCH_PARTITION", "SBATCH_CLUSTERS", "SLURM_CLUSTERS"):
         monkeypatch.delenv(name, raising=False)
-    engine_module._gres.cache_clear()
-    yield programs
-    engine_module._gres.cache_clear()
+    return programs
 
 
 @pytest.fixture
@@ -207,7 +202,7 @@ def test_submit_other_encoding(run, slurm, status):
 
     if status:
         with pytest.raises(LaunchError, match="sbatch: f\ufffdr"):
-            engine_module._submit(run.paths.job_script, dict(os.environ))
+            SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
     else:
-        found = engine_module._submit(run.paths.job_script, dict(os.environ))
-        assert found == ("8", None)
+        told = SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
+        assert told["job"] == {"id": "8", "cluster": None}

@@ -13,15 +13,16 @@ from nbkit.launch.slurm.job import (
     JobDevices,
     JobRequests,
     SlurmJob,
-    _requeue_if_due,
-    _requeue_reason,
+    requeue_if_due,
+    requeue_reason,
 )
-from nbkit.launch.supervision import supervisor
 from nbkit.launch.supervision.journal import Journal
+from nbkit.launch.supervision.supervisor import await_submission
 from nbkit.store.liveness import is_stale
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, write_json
 from nbkit.store.stored_runs import StoredRun, create_run_folder
+from tests.clocks import PlayedTime
 from tests.slurm_programs import SlurmPrograms
 
 JOB = SlurmJob("7", 0, ("n1",))
@@ -80,7 +81,7 @@ def test_why_again_at_time_limit(paths, forced, saved, words):
     if saved:
         save_checkpoint(paths)
 
-    why = _requeue_reason(stopped("time limit", forced=forced), paths)
+    why = requeue_reason(stopped("time limit", forced=forced), paths)
 
     assert why is None if words is None else why is not None and words in why
 
@@ -88,7 +89,7 @@ def test_why_again_at_time_limit(paths, forced, saved, words):
 def test_why_again_lost_node(paths):
     cause = {"kind": "node", "message": "node n2 is gone"}
 
-    why = _requeue_reason((RunState.FAILED, cause), paths)
+    why = requeue_reason((RunState.FAILED, cause), paths)
 
     assert why == "node n2 is gone; requeued, starts from the beginning"
 
@@ -166,31 +167,22 @@ def test_job_requests_wake_up_removed_run(paths, slurm):
     assert requests.look() == []
 
 
-class SlowFileServer:
-    """A clock on which a submission arrives after some seconds."""
-
-    def __init__(self, paths, seconds):
-        self._paths, self._seconds, self._now = paths, seconds, 0.0
-        self.naps = []
-
-    def monotonic(self):
-        return self._now
-
-    def sleep(self, seconds):
-        self.naps.append(seconds)
-        self._now += seconds
-        if self._now > self._seconds:
-            write_json(self._paths.submission, {"job": {"id": "7"}})
-
-
 def test_await_submission_late(paths, monkeypatch):
-    slow = SlowFileServer(paths, 100)
-    monkeypatch.setattr(supervisor, "time", slow)
+    clock = PlayedTime(monkeypatch, "nbkit.launch.supervision.supervisor")
+    due, naps = clock.seconds + 100, []
 
-    found = supervisor._await_submission(paths, bool)
+    def sleep(seconds):
+        naps.append(seconds)
+        clock.seconds += seconds
+        if clock.seconds > due:
+            write_json(paths.submission, {"job": {"id": "7"}})
+
+    clock.sleep = sleep
+
+    found = await_submission(paths, bool)
 
     assert found == {"job": {"id": "7"}}
-    assert len(slow.naps) < 500, "a file server is not asked all the time"
+    assert len(naps) < 500, "a file server is not asked all the time"
 
 
 @pytest.fixture
@@ -218,12 +210,12 @@ def journal(run):
 def test_waits_again_not_stopped(run, journal, slurm):
     write_json(run.paths.stop, {"by": "ann", "grace_seconds": 5})
 
-    assert not _requeue_if_due(run, journal, JOB, 0, stopped("time limit"))
+    assert not requeue_if_due(run, journal, JOB, 0, stopped("time limit"))
     assert slurm.calls("scontrol") == slurm.calls("squeue") == []
 
 
 def test_waits_again_not_too_often(run, journal, slurm):
-    assert not _requeue_if_due(run, journal, JOB, 3, stopped("time limit"))
+    assert not requeue_if_due(run, journal, JOB, 3, stopped("time limit"))
     assert slurm.calls("scontrol") == []
 
 

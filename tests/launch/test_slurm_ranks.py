@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+import nbkit
 from nbkit.errors import LaunchError
 from nbkit.launch.slurm.ranks import SlurmRanks
 from nbkit.store.processes import ProcessIdentity
@@ -187,5 +187,5 @@ def test_slurm_ranks_stuck(play):
     stuck = ranks.close()
 
     assert [rank.rank for rank in stuck] == [0, 1]
-    assert ranks._srun.returncode == -signal.SIGTERM
-    assert read_json(ranks._paths.orders(0)) == {"do": ["kill"]}
+    [run] = nbkit.runs()
+    assert read_json(run.paths.orders(0)) == {"do": ["kill"]}

@@ -3,10 +3,9 @@
 So does a file server that does not answer. A pipe in the place of a file is refused.
 """
 
+import os
 import time
 from pathlib import Path
-
-from nbkit import reading
 
 
 def _jupyter_server_extension_points():
@@ -14,11 +13,12 @@ def _jupyter_server_extension_points():
 
 
 def _load_jupyter_server_extension(server):
-    descriptor = reading._descriptor
+    open_file = os.open
 
-    def hangs(path):
-        while Path(path).with_name("hangs").exists():
+    def hangs(path, flags, mode=0o777, *, dir_fd=None):
+        here = Path(path).parent if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}")
+        while (here / "hangs").exists():
             time.sleep(0.05)
-        return descriptor(path)
+        return open_file(path, flags, mode, dir_fd=dir_fd)
 
-    reading._descriptor = hangs
+    os.open = hangs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbkit.questions import inference
-from nbkit.questions.inference.evidence import _at
+from nbkit.questions.inference.evidence import at_batch_size
 from nbkit.reports.renderer import Note
 from nbkit.statistics import latency_timings
 from nbkit.store.record import read_json, write_json
@@ -24,7 +24,7 @@ def test_energy_per_image_is_that_of_the_passes_in_a_row(store, seconds, joules)
     passes = {"throughput_batches": 300, "began": 110.0, "ended": 110.0 + seconds}
     [timing] = latency_timings([line(4, [0.02] * 50, **passes)]).values()
 
-    found = _at(written.run, timing)
+    found = at_batch_size(written.run, timing)
 
     # The counter grows by 300 J a second; of less than five readings nobody knows it.
     expected = None if joules is None else pytest.approx(joules)

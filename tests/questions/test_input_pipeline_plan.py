@@ -36,7 +36,7 @@ def shards(tmp_path_factory):
     bound = write_copies(root / "flat", IMAGES // 10) * IMAGES / FILES
     with pytest.MonkeyPatch.context() as patch:
         # Sizes count in millions of bytes, far above these.
-        patch.setattr(packing, "_SHARD_MEGABYTES", bound / 1e6)
+        patch.setattr(packing, "SHARD_MEGABYTES", bound / 1e6)
         pack(root / "flat", root / "packed", "tfrecord", on_progress=lambda *_: None)
     assert len(list((root / "packed").glob("train-*.tfrecord"))) == FILES
     return root / "packed"
@@ -233,8 +233,8 @@ def few_photos(tmp_path, monkeypatch):
     write_copies(folder / "train", 4)
     monkeypatch.setattr(photo_copies, "photos_folder", lambda: folder)
     monkeypatch.setattr(input_pipeline_data, "cache_path", lambda _: folder)
-    monkeypatch.setattr(input_pipeline_data, "_SHARD_MEGABYTES", 0.2)
-    monkeypatch.setattr(packing, "_check_arguments", lambda *_: None)
+    monkeypatch.setattr(packing, "SHARD_MEGABYTES", 0.2)
+    monkeypatch.setattr(input_pipeline_data, "pack", lambda *given, **_: pack(*given))
     return folder
 
 

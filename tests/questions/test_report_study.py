@@ -37,7 +37,7 @@ def bundle(tmp_path_factory):
         }
         study = nbkit.Study.create("batches", arms, control="batch 2")
         # Other tests take its CPUs now and then.
-        limit = "nbkit.review.cpu_checks._QUEUE_SECONDS"
+        limit = "nbkit.review.cpu_checks.QUEUE_SECONDS"
         patch.setattr(limit, math.inf)
         study.run(progress=False)
         saved = nbkit.report(study)

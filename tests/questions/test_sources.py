@@ -11,16 +11,10 @@ import pytest
 import nbkit
 from nbkit.questions.question import notebooks_of_questions
 from nbkit.questions.sources import REPORTS, main
-from nbkit.studies.coercion import coerce
 from nbkit.studies.notebooks import notebooks, parameters_of
-from nbkit.studies.parameters import _declared
+from nbkit.studies.parameters import check_parameters
 
 QUESTIONS = {one.name: one for one in notebooks_of_questions()}
-
-
-def declared(notebook):
-    """Return kind and default of every parameter of a notebook."""
-    return _declared(["\n".join(parameters_of(nbkit.notebook(notebook)))])[1]
 
 
 def test_every_notebook_has_a_question_and_every_question_a_notebook():
@@ -30,11 +24,11 @@ def test_every_notebook_has_a_question_and_every_question_a_notebook():
 @pytest.mark.parametrize("notebook", QUESTIONS)
 def test_every_command_has_parameters_that_the_notebook_declares(notebook):
     one = QUESTIONS[notebook]
-    kinds = declared(notebook)
+    cell = "\n".join(parameters_of(nbkit.notebook(notebook)))
 
-    assert set(one.parameters) <= set(kinds)
-    for name, value in one.parameters.items():
-        assert coerce(name, value, kinds[name][0]) == value
+    checked = check_parameters([cell], one.parameters)
+
+    assert {name: checked[name] for name in one.parameters} == one.parameters
     assert one.command.startswith(f"papermill notebooks/{notebook}.ipynb out.ipynb")
     assert set(one.reports) <= set(REPORTS)
 

@@ -9,8 +9,8 @@ import pytest
 
 import nbkit
 from nbkit.errors import NotEnoughDataError
-from nbkit.questions.time_to_accuracy.page import _whole
 from nbkit.questions.time_to_accuracy.page import result as read
+from nbkit.questions.time_to_accuracy.page import whole_training
 from nbkit.studies.order import of_repeat
 from tests.questions.conftest import LOST, edit_metrics
 from tests.review.trained_run import trained_run
@@ -48,7 +48,9 @@ def test_short_runs_on_two_kinds_of_gpus_cost_their_projection_and_not_the_repor
         for name in names
     ]
 
-    whole = _whole(short, {"estimate_recipe": "netapp_lars", "estimate_for": ["H200"]})
+    whole = whole_training(
+        short, {"estimate_recipe": "netapp_lars", "estimate_for": ["H200"]}
+    )
 
     assert {one.origin for one in whole.estimates} == {"published rate, projected"}
     [why] = [note for note in whole.table.notes if "cannot be projected" in note]

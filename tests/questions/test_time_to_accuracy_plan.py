@@ -70,7 +70,7 @@ def test_gpus_of_which_nobody_published_a_rate_are_named():
 
 
 def test_synthetic_images_have_as_many_for_evaluation_as_the_plan_takes_them_to():
-    assert plan_module._SYNTHETIC_EVALUATION_SHARE == synthetic._EVALUATION_SHARE
+    assert plan_module.SYNTHETIC_EVALUATION_SHARE == synthetic.EVALUATION_SHARE
 
 
 def test_recipes_of_different_things_are_not_compared():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nbkit.errors import PageCacheError
+from nbkit.reading import open_regular
 from nbkit.readspeed import cache, check_cold, drop_page_cache, places, resident_share
 from nbkit.readspeed.places import storage_kind, unproven_because
 from nbkit.telemetry.storage import read_mounts
@@ -250,8 +252,14 @@ def test_what_cannot_be_written_has_nothing_to_write_back(file, monkeypatch):
     def fsync(_):
         raise OSError(errno.EINVAL, "Invalid argument")
 
+    def fcntl_of_another_user(descriptor, command, flags=0):
+        if flags:
+            raise PermissionError
+        return 0
+
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(cache, "_count_resident", lambda *_: None)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(fcntl, "fcntl", fcntl_of_another_user)
 
     assert drop_page_cache(file).state == "not provable"
 
@@ -263,14 +271,13 @@ def test_an_interrupt_ends_the_reading_of_large_files(tmp_path, monkeypatch):
             file.truncate(2**40)
     begun = threading.Barrier(3)
 
-    def look(path, is_over):
+    def look(path):
         begun.wait(60)
         if path is files[0]:
             raise KeyboardInterrupt
-        _read_through(path, is_over)
+        return open_regular(path)
 
-    _read_through = cache._read_through
-    monkeypatch.setattr(cache, "_read_through", look)
+    monkeypatch.setattr(cache, "open_regular", look)
 
     with pytest.raises(KeyboardInterrupt):
         cache.fill_page_cache(files)

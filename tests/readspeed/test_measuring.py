@@ -349,7 +349,7 @@ def test_the_room_is_reached_through_the_facade_without_torch(tmp_path):
 
 def test_measure_engine_by_size(monkeypatch, file):
     few = measure(file, repeats=1)
-    monkeypatch.setattr("nbkit.readspeed.measuring._FIO_FROM_BYTES", 8 * MEGABYTE)
+    monkeypatch.setattr("nbkit.readspeed.measuring.FIO_FROM_BYTES", 8 * MEGABYTE)
     many = measure(file, repeats=1, cache="warm")
 
     assert few.engine == "python"

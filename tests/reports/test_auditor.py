@@ -28,7 +28,7 @@ def rows(**wanted):
 
 def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
     # What other tests take of the CPUs would be a finding.
-    monkeypatch.setattr("nbkit.review.cpu_checks._QUEUE_SECONDS", math.inf)
+    monkeypatch.setattr("nbkit.review.cpu_checks.QUEUE_SECONDS", math.inf)
     arms = {"one": small(steps=60, gpus=1)}
     study = nbkit.Study.create("audited", arms, repeats=2).run(progress=False)
     run, again = study.runs_by_arm()["one"]

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from nbkit.reports.conditions import (
-    _images,
     conditions_line,
     describe_images,
+    images_of,
     where_and_when,
 )
 
@@ -74,18 +74,18 @@ def test_conditions_line(runs, line):
 
 def test_describe_images_same_data():
     other = {**PHOTOS, "fingerprint": {"files": 10, "sha256": "b"}}
-    same = _images([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
+    same = images_of([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
 
     assert same is not None
     assert same["train"] == {1: 8, 2: 6}
-    assert _images([run(1, PHOTOS), run(2, other)]) is None
-    assert _images([run(1, PHOTOS), run(2, None)]) is None
-    assert _images([run(1, None), run(1, PHOTOS)]) is None
+    assert images_of([run(1, PHOTOS), run(2, other)]) is None
+    assert images_of([run(1, PHOTOS), run(2, None)]) is None
+    assert images_of([run(1, None), run(1, PHOTOS)]) is None
 
 
 def test_describe_images_skipped_files():
     skipped_files = {"count": 1_203, "kinds": {"*.gif": 1_200, "*.txt": 3}}
-    images = _images([run(1, {**PHOTOS, "skipped_files": skipped_files})])
+    images = images_of([run(1, {**PHOTOS, "skipped_files": skipped_files})])
 
     _, said = describe_images({"images": images})
     assert said == "Skipped: 1,203 files (1,200 *.gif, 3 *.txt)."
@@ -105,7 +105,7 @@ def test_describe_images_counts_high_bit_depth():
     high_bit_depth = {"count": 7, "coarse": 0, "first": []}
     changes: list[dict[str, int]] = [{"count": 0}, {}, {"coarse": 3}, {"count": 1}]
     depths = [{"high_bit_depth": {**high_bit_depth, **change}} for change in changes]
-    several = [_images([run(1, {**PHOTOS, **depth})]) for depth in depths]
+    several = [images_of([run(1, {**PHOTOS, **depth})]) for depth in depths]
 
     said = [" ".join(describe_images({"images": one})) for one in several]
 
@@ -117,7 +117,7 @@ def test_describe_images_counts_high_bit_depth():
 
 def test_describe_images_empty_classes():
     count = "classes_without_training_images"
-    every = [_images([run(1, {**PHOTOS, count: number})]) for number in (0, 1, 2)]
+    every = [images_of([run(1, {**PHOTOS, count: number})]) for number in (0, 1, 2)]
 
     none, one, two = [" ".join(describe_images({"images": each})) for each in every]
 
@@ -127,7 +127,7 @@ def test_describe_images_empty_classes():
 
 
 def test_describe_images_per_world_size():
-    images = _images([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
+    images = images_of([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
 
     [said] = describe_images({"images": images})
 

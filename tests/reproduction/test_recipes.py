@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+from importlib.resources import files
 from itertools import chain
 
 import pytest
@@ -12,7 +14,7 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.worker import schedule
-from nbkit.worker.train import _evaluation_is_due
+from nbkit.worker.train import evaluation_is_due
 
 NAMES = ["netapp_resnet50", "paddle_ngc_pytorch", "vsphere_resnet50"]
 RUNS = [(name, run) for name in NAMES for run in nbkit.recipe(name).runs]
@@ -38,8 +40,9 @@ def test_every_flag_of_the_command_is_in_the_table(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_meaning_is_of_something_published(name: str):
     recipe = nbkit.recipe(name)
+    file = files("nbkit.recipes") / "experiments" / f"{name}.json"
 
-    assert set(recipe._content["settings"]) == {
+    assert set(json.loads(file.read_text())["settings"]) == {
         setting.name
         for run in recipe.runs
         for setting in recipe.settings(run)
@@ -117,7 +120,7 @@ def test_the_netapp_evaluation_follows_the_epochs_of_the_original_but_its_first(
     ours = [
         epoch
         for epoch in range(1, 38)
-        if _evaluation_is_due(config, epoch, at_end=epoch == 37)
+        if evaluation_is_due(config, epoch, at_end=epoch == 37)
     ]
 
     assert original[0] == 3

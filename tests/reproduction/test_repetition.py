@@ -14,7 +14,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
 from nbkit.launch.code.provenance import describe_environment
 from nbkit.launch.code.variables import rank_variables
-from nbkit.reproduction.repetition import ReproductionPlan, _differences_now
+from nbkit.reproduction.repetition import ReproductionPlan, differences_now
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
 from tests.checkouts import commit_all, git
@@ -97,7 +97,7 @@ def _differences_of(folder, engine, record):
     )
     given = {"permit": None, "entry": None, "cwd": folder}
     plan = ReproductionPlan(original, config=config, **given)
-    return {(one.part, one.name) for one in _differences_now(plan)}
+    return {(one.part, one.name) for one in differences_now(plan)}
 
 
 def test_a_job_is_not_compared_with_the_machine_that_it_is_started_from(tmp_path):

@@ -11,6 +11,7 @@ from nbkit.server import active_runs
 from nbkit.server.active_runs import ActiveRuns
 from nbkit.server.run_table import StoredRunTable
 from nbkit.store.record import RunState
+from tests.clocks import PlayedTime
 from tests.server.stored_runs import store_run
 
 LONG = "20200101-000000-long-aaaa"
@@ -20,7 +21,7 @@ LONG = "20200101-000000-long-aaaa"
 def put(tmp_path, monkeypatch):
     """Return a writer of runs with these numbers, newer than `LONG`, into one store."""
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
-    monkeypatch.setattr(active_runs, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(active_runs, "FIRST_SECONDS", 0.0)
 
     def write(numbers, state="finished"):
         for number in numbers:
@@ -61,6 +62,7 @@ def test_a_run_that_newer_ones_push_out_of_the_newest_stays(put):
 def test_an_old_run_that_is_resumed_is_seen_at_the_next_look_at_all_runs(
     put, tmp_path, monkeypatch
 ):
+    clock = PlayedTime(monkeypatch, "nbkit.server.active_runs")
     store_run(tmp_path, LONG)
     put(range(1, 61))
     table = StoredRunTable(None)
@@ -68,13 +70,13 @@ def test_an_old_run_that_is_resumed_is_seen_at_the_next_look_at_all_runs(
     store_run(tmp_path, LONG, "running")
     assert LONG not in ids(table.poll([]))
 
-    monkeypatch.setattr(table._going, "_all_again", 0.0)
+    clock.seconds += 60
 
     assert ids(table.poll([]))[-1] == LONG
 
 
 def test_of_very_many_runs_those_that_wait_are_left_out_first(put, monkeypatch):
-    monkeypatch.setattr(active_runs, "_MOST", 3)
+    monkeypatch.setattr(active_runs, "MOST", 3)
     put(range(1, 61), "queued")
 
     found = ids(StoredRunTable(None).poll([], 1))
@@ -84,7 +86,7 @@ def test_of_very_many_runs_those_that_wait_are_left_out_first(put, monkeypatch):
 
 
 def test_runs_without_a_sign_of_life_leave_room_for_those_that_go_on(put, monkeypatch):
-    monkeypatch.setattr(active_runs, "_MOST", 3)
+    monkeypatch.setattr(active_runs, "MOST", 3)
     rows = [SimpleNamespace(run_id=f"gone-{n}", state=RunState.UNKNOWN) for n in (1, 2)]
     rows += [SimpleNamespace(run_id="waits", state=RunState.QUEUED)]
     rows += [SimpleNamespace(run_id="goes on", state=RunState.RUNNING)]
@@ -105,10 +107,10 @@ def test_the_newest_runs_are_shown_before_all_runs_are_listed_or_where_they_cann
         raise StoreError(message)
 
     monkeypatch.setattr(active_runs, "list_runs", fail)
-    monkeypatch.setattr(active_runs, "_FIRST_SECONDS", 3600.0)
+    monkeypatch.setattr(active_runs, "FIRST_SECONDS", 3600.0)
     assert len(StoredRunTable(None).poll([]).rows) == 50
     assert not asked
-    monkeypatch.setattr(active_runs, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(active_runs, "FIRST_SECONDS", 0.0)
     table = StoredRunTable(None)
 
     assert [len(table.poll([]).rows) for _ in range(2)] == [50, 50]

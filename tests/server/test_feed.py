@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
@@ -55,10 +56,10 @@ class Watched:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Let nobody wait for long."""
-    monkeypatch.setattr(feed_module, "_DELAYS_SECONDS", (0.05,))
-    monkeypatch.setattr(child, "_END_SECONDS", 0.3)
+    monkeypatch.setattr(feed_module, "DELAYS_SECONDS", (0.05,))
+    monkeypatch.setattr(child, "END_SECONDS", 0.3)
     # On a busy machine, a killed process may take some time to be gone.
-    monkeypatch.setattr(child, "_KILLED_SECONDS", 60)
+    monkeypatch.setattr(child, "KILLED_SECONDS", 60)
 
 
 async def no_kernels() -> list[JupyterKernel]:
@@ -66,14 +67,17 @@ async def no_kernels() -> list[JupyterKernel]:
 
 
 @pytest.mark.parametrize("seconds", [0.25, 1 / 3, 60.0])
-def test_the_sampler_gets_the_servers_interval_to_the_last_digit(seconds):
+def test_the_sampler_gets_the_servers_interval_to_the_last_digit(seconds, monkeypatch):
+    feed = MagicMock()
+    monkeypatch.setattr("nbkit.server.monitor.SamplerFeed", feed)
     log = logging.getLogger("nbkit.test")
     boards = TensorBoards(60, log)
     settings = Settings(interval_seconds=seconds)
 
-    monitor = Monitor(settings, StoredRunTable(None), no_kernels, boards, log)
+    Monitor(settings, StoredRunTable(None), no_kernels, boards, log)
 
-    assert float(monitor._feed._command[-1]) == seconds
+    command, *_ = feed.call_args.args
+    assert float(command[-1]) == seconds
 
 
 async def until(look: Callable[[], object]) -> None:
@@ -185,7 +189,7 @@ def test_one_that_cannot_be_killed_keeps_no_file_and_has_no_other_beside_it(
             # As of a process that hangs in the driver.
             for process in (asyncio.subprocess.Process, subprocess.Popen):
                 context.setattr(process, "kill", lambda _: None)
-            context.setattr(child, "_KILLED_SECONDS", 0.3)
+            context.setattr(child, "KILLED_SECONDS", 0.3)
             watched.feed.start()
             pid = await watched.running()
             await watched.feed.stop()

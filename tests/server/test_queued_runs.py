@@ -44,7 +44,7 @@ def test_a_queued_run_tells_its_place_and_reason_and_can_be_stopped(change, path
 
     assert (row["state"], row["queue"], row["devices"]) == ("queued", QUEUE, [])
     assert row["cause"] is None
-    status, _ = rest._stop(RUN_ID, None)
+    status, _ = rest.stop_run(RUN_ID, None)
     assert status == 202
     assert (read_json(paths.stop) or {})["by"] == "user"
 

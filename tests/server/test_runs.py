@@ -18,10 +18,10 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 import nbkit
 from nbkit.errors import StoreError
 from nbkit.reading import read_file
-from nbkit.server import rest, sessions
+from nbkit.server import rest
 from nbkit.server.monitor import Monitor, Settings
 from nbkit.server.run_table import StoredRunTable
-from nbkit.server.sessions import JupyterKernel
+from nbkit.server.sessions import JupyterKernel, Kernels
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.tensorboards import TensorBoards
 from nbkit.store.paths import RunPaths
@@ -201,7 +201,7 @@ def test_another_users_run_is_shown_and_not_stopped(some, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
 
     row = StoredRunTable(None).poll([]).rows[0]
-    status, answer = rest._stop(NEWEST, None)
+    status, answer = rest.stop_run(NEWEST, None)
 
     assert row["own"] is False
     assert status == 403
@@ -232,12 +232,21 @@ def test_kernels_that_cannot_be_listed_hide_no_run(some, caplog):
 def test_the_pid_of_a_kernel_that_has_ended_is_not_told():
     provisioner = LocalProvisioner()
     kernel = SimpleNamespace(provisioner=provisioner)
+    manager = SimpleNamespace(
+        list_kernel_ids=lambda: ["k"], get_kernel=lambda _: kernel
+    )
+    kernels = Kernels(manager, SimpleNamespace(list_sessions=list))
+
+    def pid_told() -> int | None:
+        [told] = asyncio.run(kernels.running())
+        return told.pid
+
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         provisioner.process, provisioner.pid = process, process.pid
-        assert sessions._pid(kernel) == process.pid
+        assert pid_told() == process.pid
 
     assert process.returncode == 0
-    assert sessions._pid(kernel) is None
+    assert pid_told() is None
 
 
 @pytest.mark.parametrize(
@@ -272,10 +281,9 @@ def test_a_store_that_hangs_holds_only_its_thread():
     hang = threading.Event()
 
     async def ask() -> None:
-        thread = StoreThread()
+        thread = StoreThread(patience_seconds=0.4)
         try:
             assert await thread.do(lambda: 1) == 1
-            thread._patience_seconds = 0.2
             with pytest.raises(StoreError, match="has not responded for 0 s"):
                 await thread.do(hang.wait)
             with pytest.raises(StoreError, match="file server"):

@@ -132,7 +132,7 @@ def test_the_newest_values_of_each_node_are_of_the_runs_gpus_only(paths):
         file.write('{"kind": "sample", "t": 9')
     _write_samples(paths, "n3")
 
-    found = rest._nodes(RUN_ID)
+    found = rest.other_nodes(RUN_ID)
 
     first, second, third = found["nodes"]
     assert (first["node"], first["t"], first["cpu_percent"]) == ("n1", 2.0, 12.5)
@@ -150,14 +150,14 @@ def test_of_many_nodes_only_some_are_read(paths):
     for number in range(MOST_NODES + 3):
         _write_samples(paths, f"n{number:03d}")
 
-    found = rest._nodes(RUN_ID)
+    found = rest.other_nodes(RUN_ID)
 
     assert (len(found["nodes"]), found["num_more"]) == (MOST_NODES, 3)
 
 
 def test_nodes_of_what_is_no_run_are_refused(paths):
     with pytest.raises(RunNotFoundError):
-        rest._nodes("../../etc")
+        rest.other_nodes("../../etc")
 
 
 def test_a_run_that_slurm_has_put_back_is_queued_though_slurm_was_silent_at_first(
@@ -172,7 +172,7 @@ def test_a_run_that_slurm_has_put_back_is_queued_though_slurm_was_silent_at_firs
     assert [row["state"] for row in table.poll([]).rows] == ["stopped"]
 
     slurm.tell("squeue", "7|PENDING|N/A||Priority")
-    monkeypatch.setattr("nbkit.store.jobs._clusters", {})  # its rest is over
+    monkeypatch.setattr("nbkit.store.jobs.clusters", {})  # its rest is over
 
     [row] = table.poll([]).rows
     assert (row["state"], row["cause"]) == ("queued", None)

@@ -160,7 +160,7 @@ def test_a_start_that_fails_tells_the_last_words_and_the_next_is_new(start, tmp_
 
 def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
     seconds = patient(1)
-    monkeypatch.setattr(tensorboards, "_START_SECONDS", seconds)
+    monkeypatch.setattr(tensorboards, "START_SECONDS", seconds)
     hangs = tmp_path / "hangs.py"
     hangs.write_text(
         "import os, pathlib, sys, time\n"
@@ -212,7 +212,7 @@ def test_one_that_is_kept_is_used_and_its_runs_are_found_again_after_a_minute(
         used = board.used
         found.append(own.keep("all-runs"))
         assert board.used > used
-        monkeypatch.setattr(tensorboards, "_SEARCH_SECONDS", 0.0)
+        monkeypatch.setattr(tensorboards, "SEARCH_SECONDS", 0.0)
         found.append(own.keep("all-runs"))
         await own.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.server.tensorboard_pages import _is_gone
+from nbkit.server.tensorboard_pages import no_board_message
 from tests.server.curves import (
     ECHO,
     TAGS,
@@ -217,7 +217,7 @@ def test_a_page_of_another_users_server_at_the_same_address_may_not_post(start):
 def test_where_an_ended_tensorboard_is_opened_depends_on_what_it_shows(
     key, whose, where
 ):
-    words = _is_gone(key, 600)
+    words = no_board_message(key, 600)
 
     assert words.startswith(f"{whose} no open TensorBoard. It stops after 600 s")
     assert where in words.partition("Open it")[2]

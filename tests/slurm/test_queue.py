@@ -42,7 +42,7 @@ def test_many_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
 ):
     def forget() -> None:
         """Look as another process would, which has none of the answers."""
-        monkeypatch.setattr(jobs, "_clusters", {})
+        monkeypatch.setattr(jobs, "clusters", {})
 
     holder = hold_both_nodes(slurm)
     runs = [two_nodes.launch() for _ in range(MANY)]

@@ -210,10 +210,11 @@ from nbkit.worker.data import source
 from nbkit.worker.rank import Rank
 
 rank = Rank(RunPaths(Path(sys.argv[1])), 1, 1, 2, 2, 0, None)
-signal.signal(signal.SIGTERM, rank._on_sigterm)
+rank.answer_requests_to_stop()
+answer = signal.getsignal(signal.SIGTERM)
 print("ready", flush=True)
 manifest = source.prepare(ExperimentConfig(data=sys.argv[2]), rank)
-assert signal.getsignal(signal.SIGTERM) == rank._on_sigterm
+assert signal.getsignal(signal.SIGTERM) == answer != signal.SIG_DFL
 print(len(manifest.train))
 """
 

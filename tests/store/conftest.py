@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from types import SimpleNamespace
-
 import pytest
 
-from nbkit.store import jobs
+from tests.clocks import PlayedTime
 from tests.slurm_programs import SlurmPrograms
 
 
@@ -18,10 +15,5 @@ def slurm(tmp_path, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return the time of Slurm's answers, in a list."""
-    now = [1_000_000.0]
-    clock = SimpleNamespace(
-        monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
-    )
-    monkeypatch.setattr(jobs, "time", clock)
-    return now
+    """Return the clock of Slurm's answers."""
+    return PlayedTime(monkeypatch, "nbkit.store.jobs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from nbkit import clock
 def machine(monkeypatch):
     """Return the two clocks of a machine that a test sets; no run has begun."""
     monkeypatch.setenv(clock.CLOCK_VARIABLE, "")
-    monkeypatch.setattr(clock, "_zero", functools.cache(clock._zero.__wrapped__))
     now = SimpleNamespace(wall=1e9, up=500.0)
     looks = {"time": lambda: now.wall, "monotonic": lambda: now.up}
     monkeypatch.setattr(clock, "time", SimpleNamespace(**looks))

@@ -289,7 +289,7 @@ def test_standing_silent_run(run, slurm, monkeypatch):
 
 
 def test_standing_while_slurm_is_asked(run, slurm, monkeypatch, tmp_path):
-    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(jobs, "PATIENCE_SECONDS", 0.05)
     write_record(run, "running")
     for path in (run.paths.record, run.paths.submission):
         os.utime(path, (1e9, 1e9))

@@ -69,7 +69,7 @@ def test_find_job_fifty_runs(slurm, clock, tmp_path, monkeypatch):
         states = [row.state for _ in range(4) for row in list_runs()]
         assert states == [RunState.QUEUED] * 200
         assert len(slurm.calls("squeue")) == tick
-        clock[0] += jobs.ANSWER_SECONDS
+        clock.seconds += jobs.ANSWER_SECONDS
 
 
 def test_runs_that_have_ended_ask_nothing(slurm, tmp_path, monkeypatch):
@@ -104,10 +104,10 @@ def test_find_job_threads(slurm, tmp_path):
 def test_find_job_controller_hangs(slurm, clock, monkeypatch):
     slurm.tell("squeue", *RECORDED)
     find_job("14")
-    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(jobs, "_LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(jobs, "LIMIT_SECONDS", 0.5)
     slurm.tell("squeue", also="exec /bin/sleep 1000")
-    clock[0] += 200
+    clock.seconds += 200
 
     job = find_job("14")
 
@@ -122,11 +122,11 @@ def test_find_job_failed_question(slurm, clock):
 
     assert find_job("14") is None
     assert why_unknown() == "slurm_load_jobs error: Unable to contact"
-    clock[0] += jobs.ANSWER_SECONDS
+    clock.seconds += jobs.ANSWER_SECONDS
     assert find_job("14") is None
     assert len(slurm.calls("squeue")) == 1
     slurm.tell("squeue", *RECORDED)
-    clock[0] += 60
+    clock.seconds += 60
 
     assert find_job("14").state == "RUNNING"
     assert why_unknown() == ""
@@ -159,7 +159,7 @@ def test_find_job_in_forked_process(slurm, monkeypatch):
         return "\n".join(RECORDED)
 
     monkeypatch.setattr(jobs, "ask_slurm", hang)
-    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "PATIENCE_SECONDS", 0.0)
     assert find_job("14") is None
     begun.wait()
     try:
@@ -190,7 +190,7 @@ def test_find_job_behind_question(slurm, clock):
 
     assert find_job("99") is None
     slurm.tell("squeue", *RECORDED, "99|PENDING|N/A||None")
-    clock[0] += jobs.ANSWER_SECONDS
+    clock.seconds += jobs.ANSWER_SECONDS
 
     assert find_job("99").state == "PENDING"
 
@@ -201,10 +201,10 @@ def test_find_job_sacct_once(slurm, clock):
     find_job("3")
     for job_id in ("1", "2"):
         find_job(job_id)
-    clock[0] += jobs.ANSWER_SECONDS
+    clock.seconds += jobs.ANSWER_SECONDS
 
     found = [find_job(job_id) for _ in range(3) for job_id in ("1", "2", "3")]
-    clock[0] += jobs.ANSWER_SECONDS
+    clock.seconds += jobs.ANSWER_SECONDS
     found += [find_job(job_id) for job_id in ("1", "2", "3")]
 
     assert [job.state for job in found] == ["CANCELLED", GONE, "RUNNING"] * 4
@@ -218,7 +218,7 @@ def test_find_job_without_accounts(slurm, clock):
 
     assert [find_job("1").state, len(slurm.calls("sacct"))] == [GONE, 1]
     find_job("2")
-    clock[0] += jobs.ANSWER_SECONDS
+    clock.seconds += jobs.ANSWER_SECONDS
     assert [find_job("2").state, len(slurm.calls("sacct"))] == [GONE, 1]
     assert len(slurm.calls("squeue")) == 2
 
@@ -229,7 +229,7 @@ def test_find_job_accounts_fail_once(slurm, clock):
     assert find_job("1").state == GONE
     slurm.tell("sacct", "2|CANCELLED by 1000|n1")
     find_job("2")
-    clock[0] += jobs.ANSWER_SECONDS
+    clock.seconds += jobs.ANSWER_SECONDS
 
     assert find_job("2").state == "CANCELLED"
 
@@ -241,8 +241,8 @@ def test_find_job_before_accounts(slurm, clock, tmp_path, monkeypatch):
     slurm.tell("squeue", "2|PENDING|N/A||Priority")
     slurm.tell("sacct", "1|TIMEOUT|n1", also=f'until [ -e "{go}" ]; do :; done')
     find_job("1")
-    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0)
-    clock[0] += jobs.ANSWER_SECONDS
+    monkeypatch.setattr(jobs, "PATIENCE_SECONDS", 0)
+    clock.seconds += jobs.ANSWER_SECONDS
     find_job("2")
 
     wait_until(lambda: find_job("2").state == "PENDING", "squeue's answer")

@@ -21,7 +21,6 @@ SECONDS = 1_700_000_000
 def runs(tmp_path, monkeypatch):
     """Write ended runs of some time ago into a store; return their folders."""
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
-    monkeypatch.setattr(run_list, "_ended", {})
     folders = [
         tmp_path / "store" / "runs" / f"20200101-{number:06d}-it-aaaa"
         for number in range(COUNT)
@@ -77,12 +76,13 @@ def test_what_has_ended_is_read_once(runs, reads):
 
 
 def test_list_runs_in_parts(runs, reads, monkeypatch):
-    expected, _ = reads()
-    monkeypatch.setattr(run_list, "_RUNS_PER_TASK", 3)
-    monkeypatch.setattr(run_list, "_ended", {})
+    monkeypatch.setattr(run_list, "RUNS_PER_TASK", 3)
 
-    assert reads() == (expected, COUNT)
-    assert reads() == (expected, 0)
+    listed, read = reads()
+
+    assert read == COUNT
+    assert [row.name for row in listed] == [f"run {n}" for n in reversed(range(COUNT))]
+    assert reads() == (listed, 0)
 
 
 def test_list_runs_changed_and_removed(runs, reads):

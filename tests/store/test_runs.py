@@ -11,7 +11,6 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
-from nbkit.store import processes
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
 from nbkit.store.processes import ProcessIdentity
@@ -237,10 +236,13 @@ def test_state_hidden_pid(monkeypatch, whose):
     write_json(run.paths.submission, {"attempt": 0, "supervisor": _dead()})
 
     # As hidepid=1 answers, of another user's process that has this pid by now.
-    def forbid(pid):
-        raise PermissionError(pid)
+    def forbid(path):
+        if path.name == "stat":
+            raise PermissionError(path)
+        return read_bytes(path)
 
-    monkeypatch.setattr(processes, "_stat", forbid)
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", forbid)
     if whose == "another user's":
         monkeypatch.setattr(os, "geteuid", lambda: -1)
     if whose == "imported":

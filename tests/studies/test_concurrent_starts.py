@@ -11,7 +11,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, RunError, RunFailedError, StoreError
 from nbkit.launch.run import Run
-from nbkit.questions.machines.bundles import _why_not
+from nbkit.questions.machines.bundles import why_not_comparable
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json, write_json_once
 from nbkit.studies.order import Slot
@@ -84,7 +84,7 @@ def test_a_failing_job_stops_the_others_and_the_round_is_redone(
 
     [quick_run] = runs["good"]
     assert quick_run.record["tags"]["concurrent"] == "good; bad"
-    assert "concurrently with other jobs" in str(_why_not(quick_run))
+    assert "concurrently with other jobs" in str(why_not_comparable(quick_run))
 
     # Two that finished count for nothing if they were not started at once.
     finished = [

@@ -62,7 +62,7 @@ def test_a_quiet_look_at_the_end_of_patience_is_followed_until_it_is_clear(
 @pytest.fixture
 def gpus(drive, monkeypatch):
     """Have four GPUs, of which the first one is busy, and idle CPUs."""
-    monkeypatch.setattr(idle_machine, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(idle_machine, "LOOK_SECONDS", 0.0)
     idle = HostSample(cpu_percent=1)
     monkeypatch.setattr(idle_machine.HostReader, "read", lambda self: idle)
     monkeypatch.setattr(FakeDriver, "nvmlDeviceGetUtilizationRates", utilization)
@@ -101,7 +101,7 @@ def test_a_patience_that_is_no_time_is_refused(patience):
 
 
 def test_what_precedes_a_study_waits_where_it_is_asked_to(monkeypatch, capsys):
-    monkeypatch.setattr(idle_machine, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(idle_machine, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(idle_machine.HostReader, "read", lambda self: HostSample(50.0))
     configs = [ExperimentConfig(device="cpu")]
 
@@ -162,7 +162,7 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
 
 
 def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypatch):
-    monkeypatch.setattr(idle_machine, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(idle_machine, "LOOK_SECONDS", 0.0)
     study = nbkit.Study.create("quiet", {"a": small(steps=3)})
 
     study.run(progress=False, wait_for_idle=0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from nbkit.studies.progress import Progress
+from tests.clocks import PlayedTime
 
 
 def ended(seconds, state="finished"):
@@ -17,30 +18,28 @@ def ended(seconds, state="finished"):
 
 
 def test_the_time_left_counts_runs_and_not_what_comes_between_them(monkeypatch, capsys):
-    clock = SimpleNamespace(now=0.0)
-    time = SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr("nbkit.studies.progress.time", time)
+    clock = PlayedTime(monkeypatch, "nbkit.studies.progress")
     monkeypatch.setattr("nbkit.studies.progress.result", lambda run: "finished")
     progress = Progress("demo", 4)
 
-    clock.now += 600  # it waits for an idle machine
+    clock.seconds += 600  # it waits for an idle machine
     progress.start("one")
-    clock.now += 10
+    clock.seconds += 10
     progress.end(ended(9.6))  # 0.4 s to launch it
-    clock.now += 60
+    clock.seconds += 60
     progress.start("two + three")
-    clock.now += 20
+    clock.seconds += 20
     progress.end(ended(19.6), "two")
     progress.end(ended(19.6), "three")
 
     progress.expect(["two + three", "two + three"], 25)  # the limit comes before
     progress.start("two + three")
-    clock.now += 5
+    clock.seconds += 5
     progress.end(ended(4.6, "failed"))  # says nothing of the next
     progress.places = 2
     progress.expect(["one", "one", "two + three"])
     progress.start("one")
-    clock.now += 2
+    clock.seconds += 2
     progress.end(ended(1.6, "failed"))
 
     lines = [one for one in capsys.readouterr().out.splitlines() if "finished" in one]

@@ -44,8 +44,8 @@ def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     device = tmp_path / "0000:00:04.0"
     device.mkdir()
     (device / "vendor").write_text("0x10de\n")
-    monkeypatch.setattr("nbkit.telemetry.nvml._PCI_DEVICES", tmp_path)
-    monkeypatch.setattr("nbkit.telemetry.nvml._WINDOWS_GPU", tmp_path / "none")
+    monkeypatch.setattr("nbkit.telemetry.nvml.PCI_DEVICES", tmp_path)
+    monkeypatch.setattr("nbkit.telemetry.nvml.WINDOWS_GPU", tmp_path / "none")
     return device
 
 

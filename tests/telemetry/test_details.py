@@ -10,6 +10,7 @@ import pytest
 from nbkit.telemetry import gpm
 from nbkit.telemetry.nvml import open_nvml
 from nbkit.telemetry.sample import FIRST_READING, GpuSample, Xid
+from tests.clocks import PlayedTime
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
@@ -18,7 +19,7 @@ LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 @pytest.fixture
 def at_once(monkeypatch):
     """Let readings follow each other without the time that GPM needs between them."""
-    monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 0.0)
+    monkeypatch.setattr(gpm, "SHORTEST_SECONDS", 0.0)
 
 
 def test_activity_is_that_between_two_readings(drive, at_once, monkeypatch):
@@ -27,7 +28,7 @@ def test_activity_is_that_between_two_readings(drive, at_once, monkeypatch):
     with open_nvml(detailed=True) as nvml:
         (first,), (second,) = nvml.read(), nvml.read()
         # Readings that are too close repeat it.
-        monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 3600.0)
+        monkeypatch.setattr(gpm, "SHORTEST_SECONDS", 3600.0)
         assert nvml.read() == (second,)
 
     assert driver.calls["nvmlGpmSampleGet"] == 2
@@ -40,14 +41,15 @@ def test_activity_is_that_between_two_readings(drive, at_once, monkeypatch):
     assert second.unavailable == {}
 
 
-def test_memory_errors_are_asked_for_now_and_then(drive):
+def test_memory_errors_are_asked_for_now_and_then(drive, monkeypatch):
+    clock = PlayedTime(monkeypatch, "nbkit.telemetry.gpu")
     card = FakeGpu("GPU-a", ecc_errors=2)
     driver = drive(card)
 
     with open_nvml(detailed=True) as nvml:
         counts = [nvml.read()[0].ecc_uncorrected_count for _ in range(3)]
         assert driver.calls["nvmlDeviceGetTotalEccErrors"] == 1
-        nvml._gpus[0]._slow_due = 0.0
+        clock.seconds += 60
         card.ecc_errors = 3
         counts.append(nvml.read()[0].ecc_uncorrected_count)
 

@@ -26,6 +26,7 @@ from nbkit.telemetry.sample import (
     HostSample,
     MigSample,
 )
+from tests.clocks import PlayedTime
 from tests.telemetry.test_cpus import V2, system
 
 __all__ = ["system"]
@@ -238,12 +239,13 @@ def test_a_share_is_the_affinity_and_what_the_control_groups_grant(system):
     assert HostShareReader(root).read() == HostShare(0.5, 4096)
 
 
-def test_limits_are_not_looked_up_at_every_reading(system):
+def test_limits_are_not_looked_up_at_every_reading(system, monkeypatch):
+    clock = PlayedTime(monkeypatch, "nbkit.telemetry.frames")
     root = system("0::/", V2, **{"memory.max": "4096"})
     reader = HostShareReader(root)
     reader.read()
     (root / "sys/fs/cgroup/memory.max").write_text("1024\n")
 
     assert reader.read().memory_bytes == 4096
-    reader._due = 0.0
+    clock.seconds += 60
     assert reader.read().memory_bytes == 1024

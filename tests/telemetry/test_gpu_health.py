@@ -14,9 +14,10 @@ WELL = FakeGpu("GPU-0")
 
 
 @pytest.fixture
-def told(drive, monkeypatch):
+def told(drive, monkeypatch, tmp_path):
     """Return what is said of GPUs that a test describes, by what was looked at."""
-    monkeypatch.setattr(gpu_health, "_kernel_log", lambda: "")
+    (tmp_path / "dmesg").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path))
 
     def tell(*gpus: FakeGpu) -> dict[str, Finding]:
         drive(*gpus)
@@ -135,7 +136,7 @@ def test_gpus_that_only_their_pci_domain_tells_apart_have_their_own_errors():
 
 
 def test_nccl_needs_shared_memory_beside_the_loading_processes(tmp_path, monkeypatch):
-    needed = 2 * 2 * health._BATCH_BYTES
+    needed = 2 * 2 * 64 * 224 * 224 * 3  # two batches of each process
     monkeypatch.setattr(health, "usable_cpus", lambda: 2.0)
     usage = type("usage", (), {"total": needed * 2, "free": needed})
     monkeypatch.setattr(health.shutil, "disk_usage", lambda folder: usage)

@@ -10,6 +10,7 @@ import pytest
 from nbkit.telemetry import gpu_reader
 from nbkit.telemetry.gpu_reader import GpuReader
 from nbkit.telemetry.gpu_source import SourceSetting
+from tests.clocks import PlayedTime
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu, FakeMig
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
@@ -18,7 +19,12 @@ LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 @pytest.fixture(autouse=True)
 def no_driver_here(monkeypatch, tmp_path):
     """Hide the GPUs of the machine that runs the test."""
-    monkeypatch.setattr(gpu_reader, "_DRIVER_GPUS", tmp_path / "gpus")
+    monkeypatch.setattr(gpu_reader, "DRIVER_GPUS", tmp_path / "gpus")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return PlayedTime(monkeypatch, "nbkit.telemetry.gpu_reader")
 
 
 def _reader(*gpus):
@@ -44,7 +50,7 @@ def test_a_reading_has_gpus_and_what_does_not_change_about_them(drive):
     assert reading.gpus[0].ecc_uncorrected_count == 0
 
 
-def test_a_driver_that_is_loaded_later_is_found(pci, drive, monkeypatch):
+def test_a_driver_that_is_loaded_later_is_found(pci, drive, clock):
     driver = drive(FakeGpu("GPU-a"), init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     reader = _reader()
 
@@ -53,13 +59,13 @@ def test_a_driver_that_is_loaded_later_is_found(pci, drive, monkeypatch):
     assert "modprobe nvidia" in before[0].message
     assert driver.calls["nvmlInit"] == 1  # not tried again at every reading
     driver.init_error = None
-    monkeypatch.setattr(reader, "_next_try", 0.0)
+    clock.seconds += 30
     after = reader.read()
 
     assert (after.reason, _uuids(after)) == (None, ["GPU-a"])
 
 
-def test_a_lost_gpu_is_looked_for_again_less_and_less_often(drive, monkeypatch):
+def test_a_lost_gpu_is_looked_for_again_less_and_less_often(drive, clock):
     falling = FakeGpu("GPU-b")
     driver = drive(FakeGpu("GPU-a"), falling)
     reader = _reader()
@@ -69,22 +75,24 @@ def test_a_lost_gpu_is_looked_for_again_less_and_less_often(drive, monkeypatch):
     assert errors == [[None, "gpu lost"]] * 3
     assert driver.calls["nvmlInit"] == 1
 
-    waits = []
-    for _ in range(6):
-        monkeypatch.setattr(reader, "_next_look", 0.0)
+    waits = [0]
+    while len(waits) < 8:
+        clock.seconds += 30
+        waits[-1] += 30
         reader.read()
-        waits.append(reader._retry_seconds)
-    assert driver.calls["nvmlInit"] == driver.calls["nvmlShutdown"] + 1 == 7
-    assert waits == [60, 120, 240, 480, 600, 600]
+        if driver.calls["nvmlInit"] > len(waits):
+            waits.append(0)
+    assert driver.calls["nvmlInit"] == driver.calls["nvmlShutdown"] + 1 == 8
+    assert waits == [30, 60, 120, 240, 480, 600, 600, 0]
 
     falling.errors.clear()
-    monkeypatch.setattr(reader, "_next_look", 0.0)
+    clock.seconds += 600
     assert [gpu.error for gpu in reader.read().gpus] == [None, None]
 
 
 @pytest.mark.parametrize("setting", [None, "GPU-b"])
 def test_a_lost_gpu_keeps_its_name_and_its_xid_when_nvml_is_opened_anew(
-    drive, monkeypatch, setting
+    drive, monkeypatch, clock, setting
 ):
     falling = FakeGpu("GPU-b")
     driver = drive(FakeGpu("GPU-a"), falling)
@@ -96,7 +104,7 @@ def test_a_lost_gpu_keeps_its_name_and_its_xid_when_nvml_is_opened_anew(
     falling.errors["*"] = LOST
     reader.read()
 
-    monkeypatch.setattr(reader, "_next_look", 0.0)
+    clock.seconds += 30
     reader.read()
     lost = reader.read().gpus[-1]
 
@@ -106,19 +114,19 @@ def test_a_lost_gpu_keeps_its_name_and_its_xid_when_nvml_is_opened_anew(
     assert lost.xid.code == 79
 
 
-def test_a_gpu_that_is_plugged_in_is_found(drive, monkeypatch, tmp_path):
+def test_a_gpu_that_is_plugged_in_is_found(drive, clock, tmp_path):
     known = tmp_path / "gpus"
     (known / "0000:01:00.0").mkdir(parents=True)
     driver = drive(FakeGpu("GPU-a"))
     reader = _reader()
     reader.read()
 
-    monkeypatch.setattr(reader, "_next_look", 0.0)
+    clock.seconds += 30
     reader.read()
     assert driver.calls["nvmlInit"] == 1
     (known / "0000:02:00.0").mkdir()
     driver.gpus.append(FakeGpu("GPU-b"))
-    monkeypatch.setattr(reader, "_next_look", 0.0)
+    clock.seconds += 30
 
     assert _uuids(reader.read()) == ["GPU-a", "GPU-b"]
     assert driver.calls["nvmlInit"] == 2

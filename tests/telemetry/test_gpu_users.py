@@ -13,6 +13,7 @@ import pytest
 from nbkit.telemetry.gpu_users import GpuUsers, gpu_users
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 from nbkit.telemetry.sampler import Sampler
+from tests.clocks import PlayedTime
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu, FakeMig
 from tests.telemetry.test_holders import cuda_process
 from tests.waiting import wait_until
@@ -169,8 +170,9 @@ def test_gpus_that_take_long_to_initialise_are_waited_for_once(
 
 
 def test_a_driver_that_answers_too_late_is_asked_by_another_helper(
-    drive_child, asks, tmp_path
+    drive_child, asks, tmp_path, monkeypatch
 ):
+    clock = PlayedTime(monkeypatch, "nbkit.telemetry.gpu_users")
     cold = tmp_path / "cold"
     cold.touch()
     drive_child(
@@ -180,11 +182,12 @@ def test_a_driver_that_answers_too_late_is_asked_by_another_helper(
             "hangs_while": str(cold),
         }
     )
-    one = asks(timeout_seconds=0, patience_seconds=0)
+    one = asks(timeout_seconds=60, patience_seconds=0)
+    assert one.ask(["GPU-a"]) is None
+    clock.seconds += 60
     assert one.ask(["GPU-a"]) == {"GPU-a": "a driver that does not respond"}
 
     cold.unlink()
-    one._timeout_seconds = 60
     wait_until(lambda: one.ask(["GPU-a"]) == {}, "an answer")
 
 

@@ -50,11 +50,11 @@ def test_two_readers_do_not_spoil_each_others_cpu_percent():
 
 
 def test_a_core_that_works_is_told_apart(monkeypatch):
-    times = psutil.cpu_times(percpu=True)[0]
+    times = psutil.cpu_times(percpu=True)[0]._replace(idle=10.0, iowait=0.0)
     readings = [
-        [times._replace(user=10.0, idle=10.0), times._replace(user=10.0, idle=10.0)],
-        [times._replace(user=11.0, idle=10.0), times._replace(user=10.0, idle=11.0)],
-        [times._replace(user=12.0, idle=10.0)],
+        [times._replace(user=10.0), times._replace(user=10.0)],
+        [times._replace(user=11.0), times._replace(user=10.0, iowait=1.0)],
+        [times._replace(user=12.0)],
     ]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: readings.pop(0))
     reader = HostReader(per_core=True)
@@ -79,8 +79,8 @@ def test_only_hardware_counts_and_not_what_lies_on_it(tmp_path):
     for name in ("dm-0", "loop0", "md127", "bond0", "docker0"):
         (tmp_path / name).mkdir()
 
-    assert host._hardware(tmp_path) == {"nvme0n1", "eth0"}
-    assert host._hardware(tmp_path / "none") == set()
+    assert host.hardware_in(tmp_path) == {"nvme0n1", "eth0"}
+    assert host.hardware_in(tmp_path / "none") == set()
 
 
 FAMILY = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 
@@ -79,13 +80,15 @@ def test_the_newest_half_hour_is_whole_and_what_is_older_is_thin(tmp_path, inter
 def looks(monkeypatch):
     """Return a list that grows by an entry for each line that is looked at."""
     looked = []
-    time_of = machine_history._time_of
 
-    def counted(line):
-        looked.append(line)
-        return time_of(line)
+    class Counted(io.BufferedReader):
+        def readline(self, size=-1):
+            looked.append(size)
+            return super().readline(size)
 
-    monkeypatch.setattr(machine_history, "_time_of", counted)
+    monkeypatch.setattr(
+        machine_history, "open_regular", lambda path: Counted(io.FileIO(path))
+    )
     return looked
 
 

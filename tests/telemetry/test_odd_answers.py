@@ -142,7 +142,7 @@ def everything() -> dict[str, Any]:
 def driven(drive, monkeypatch):
     """Return the readings of a driver with two GPUs, one with an instance of MIG."""
     # Whether a second reading is a new one must not depend on when it comes.
-    monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 0.0)
+    monkeypatch.setattr(gpm, "SHORTEST_SECONDS", 0.0)
 
     def make() -> dict[str, Any]:
         drive(

@@ -17,6 +17,7 @@ import pytest
 from nbkit.telemetry.child import start_sampler
 from nbkit.telemetry.sample import SCHEMA, GpuProcess, Sample
 from nbkit.telemetry.sampler import Sampler
+from tests.clocks import PlayedTime
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 from tests.waiting import wait_until
 
@@ -85,13 +86,14 @@ def test_without_nvml_the_host_is_read_all_the_same(pci, drive):
 
 
 def test_a_driver_that_is_loaded_later_is_found(drive, monkeypatch):
+    clock = PlayedTime(monkeypatch, "nbkit.telemetry.sampler")
     driver = drive(FakeGpu("GPU-a"), init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     with Sampler() as sampler:
         assert sampler.read().gpus == ()
         assert driver.calls["nvmlInit"] == 1  # not tried again at every reading
         driver.init_error = None
-        monkeypatch.setattr(sampler, "_next_try", 0.0)
+        clock.seconds += 60
         sample = sampler.read()
 
     assert [gpu.uuid for gpu in sample.gpus] == ["GPU-a"]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from nbkit.live.browser_part import static_text
-from nbkit.widgets.picture import _TITLES
+from nbkit.widgets.picture import TITLES
 
 # A kernel's shell, without a kernel's process.
 SHELL = """
@@ -74,4 +74,4 @@ def test_pictures_and_views_call_a_curve_the_same():
         r"const TITLES = {(.*?)};", static_text("view_parts.js"), re.S
     )
 
-    assert dict(re.findall(r"'?([\w:]+)'?: trans\.__\('(.*?)'\)", titles)) == _TITLES
+    assert dict(re.findall(r"'?([\w:]+)'?: trans\.__\('(.*?)'\)", titles)) == TITLES

@@ -32,6 +32,7 @@ from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from nbkit.widgets.form_gpus import GpuLook, describe_gpus
 from tests.telemetry.traces import TRACES, replay
 from tests.widgets.form_threads import wait_for_form_threads
+from tests.widgets.messages import hear
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 
@@ -63,7 +64,7 @@ def form():
 
 def told(form, **message):
     """Send what a page would; return what the form then says."""
-    form.panel._handle_custom_msg({"request": "1", **message}, [])
+    hear(form.panel, request="1", **message)
     return form.panel.note
 
 
@@ -210,18 +211,26 @@ def test_no_run_gets_a_gpu_of_a_trace(form):
     assert "CUDA_VISIBLE_DEVICES= torchrun" in shown
 
 
-def test_a_form_that_is_closed_lets_go_of_page_and_gpus(form):
+def test_a_form_that_is_closed_lets_go_of_page_and_gpus(form, monkeypatch):
     wait_for_form_threads()
-    look = form.panel._look
-    assert look._reader is not None
+    closed = []
+    monkeypatch.setattr(GpuReader, "close", closed.append)
 
     form.close()
 
     assert (form.comm, form.panel.comm) == (None, None)
-    assert look._reader is None
+    assert len(closed) == 1
+
+
+def test_a_look_that_is_closed_reads_no_more():
+    shown = []
+    look = GpuLook(shown.append)
+    look.close()
+
     look.start()
     wait_for_form_threads()
-    assert look._reader is None
+
+    assert shown == []
 
 
 def test_where_nobody_can_use_a_widget_a_table_is_shown(form):
@@ -335,7 +344,7 @@ def test_a_driver_that_hangs_is_said_to_hang(monkeypatch, tmp_path):
     trace = tmp_path / "hangs.jsonl"
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.setenv("NBKIT_GPU_SOURCE", f"replay:{trace}")
-    monkeypatch.setattr(form_gpus, "_LIMIT_SECONDS", 0.1)
+    monkeypatch.setattr(form_gpus, "LIMIT_SECONDS", 0.1)
     shown = []
     look = GpuLook(shown.append)
 

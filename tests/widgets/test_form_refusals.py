@@ -15,6 +15,7 @@ from nbkit.widgets.form_refusals import Refusals, by_field
 from tests.telemetry.traces import replay
 from tests.waiting import wait_until
 from tests.widgets.form_threads import wait_for_form_threads
+from tests.widgets.messages import hear
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 
@@ -70,7 +71,7 @@ def test_a_folder_that_is_there_by_now_is_no_longer_missed(form, tmp_path):
     assert "is not a folder" in enter(form, data=str(folder))["data"]
 
     folder.mkdir()
-    form.panel._look.start()
+    hear(form.panel, kind="refresh", request="1")
     wait_for_form_threads()
 
     assert form.panel.checked["errors"] == {}

@@ -15,6 +15,7 @@ from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms
 from tests.telemetry.traces import replay
 from tests.widgets.form_threads import wait_for_form_threads
+from tests.widgets.messages import hear
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 PARTITION = "slurm.slurm_partition"
@@ -128,7 +129,7 @@ def test_partitions_are_listed_with_their_free_gpus_once_the_engine_is_slurm(
         },
     ]
     for _ in range(3):
-        form.panel._handle_custom_msg({"kind": "partitions", "request": "1"}, [])
+        hear(form.panel, kind="partitions", request="1")
         wait_for_form_threads()
     listing = [call for call in slurm.calls("sinfo") if "--Node" in call]
     assert len(listing) == 1

@@ -258,6 +258,17 @@ def test_what_is_added_to_a_log_comes_once_and_line_by_line(tmp_path):
     assert tail.new_lines() is None
 
 
+def test_log_tail_truncated_file(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("first\n" * 5)
+    tail = LogTail(path)
+    tail.last()
+
+    path.write_text("again\n")
+
+    assert tail.new_lines() is None
+
+
 def test_a_line_that_is_half_written_when_the_log_is_opened_comes_once(tmp_path):
     path = tmp_path / "log"
     path.write_text("first\r\nan err")

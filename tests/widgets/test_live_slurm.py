@@ -9,6 +9,7 @@ import pytest
 from nbkit.launch.run_progress import RunPosition, result
 from nbkit.live import devices
 from nbkit.live.devices import LiveDevices
+from nbkit.live.rows import run_numbers
 from nbkit.live.run import LiveRun
 from nbkit.store.progress import queue_words
 from nbkit.store.record import write_json
@@ -42,6 +43,7 @@ def test_a_run_that_waits_in_slurm_says_for_what(queued):
     assert live.snapshot()["head"]["queue"]["reason"] == words
     assert f"queued, {words} at " in picture(live)["text/plain"]
     assert "4 ranks on 2 nodes" in picture(live)["text/plain"]
+    assert run_numbers(queued)["gpus"] == 4
     assert RunPosition().words(queued) == f"queued, {words}"
     with pytest.raises(
         TimeoutError, match=r"is still queued .Slurm: waiting for free nodes"
@@ -82,9 +84,9 @@ def test_gpus_of_all_nodes_are_shown_by_the_names_of_the_nodes(tmp_path):
 def test_however_many_nodes_there_are_some_of_what_lies_before_is_read(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(devices, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(devices, "_WHOLE_BYTES", 1)
-    monkeypatch.setattr(devices, "_EARLIER_SAMPLES", 1)
+    monkeypatch.setattr(devices, "LEAST_BYTES", 1)
+    monkeypatch.setattr(devices, "WHOLE_BYTES", 1)
+    monkeypatch.setattr(devices, "EARLIER_SAMPLES", 1)
     for second in range(10):
         for node in ("n1", "n2"):
             _add_sample(tmp_path, node, float(second), second)
@@ -93,7 +95,7 @@ def test_however_many_nodes_there_are_some_of_what_lies_before_is_read(
     live.read([], is_over=True)
 
     points = live.series["device:gpu_utilization_percent"].points()
-    assert len(points) == devices._LEAST_SAMPLES
+    assert len(points) == devices.LEAST_SAMPLES
 
 
 def test_a_failing_rank_is_named_with_its_node_wherever_it_is_told(tmp_path):

@@ -92,7 +92,7 @@ def test_the_sidebars_rows(lost):
 def test_the_sidebar_reads_a_long_run_part_by_part_and_then_tells(
     lost, monkeypatch, state
 ):
-    monkeypatch.setattr("nbkit.server.run_table._STEPS_SECONDS", 0.0)
+    monkeypatch.setattr("nbkit.server.run_table.STEPS_SECONDS", 0.0)
     lost.append(*map(step, range(11, 15_000)))
     lost.record(state)
     table = StoredRunTable(None)

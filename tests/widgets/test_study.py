@@ -35,12 +35,15 @@ def test_a_study_shows_how_far_each_arm_is_and_what_comes_next(small):
 
 def test_a_run_that_ended_as_not_finite_is_neither_finished_nor_missing(small, store):
     arms = {"wild": small(gpus=1, stop_on_nonfinite=True)}
-    study = nbkit.Study.create("rates", arms, repeats=2)
-    write_runs(study, {"wild": 100.0}, {"wild": NonFinite("loss", 3)}, ["wild"])
+    unrepeated = {"links": small(gpus=1, task="allreduce")}
+    study = nbkit.Study.create("rates", arms, repeats=2, unrepeated=unrepeated)
+    rates = {"wild": 100.0, "links": 1.0}
+    write_runs(study, rates, {"wild": NonFinite("loss", 3)}, ["wild"])
 
     page = study_html(study)
 
-    assert cells(page)[:2] == ["wild", "1 of 2, 1 not finite"]
+    assert cells(page)[:2] == ["links", "1 of 1"]
+    assert cells(page)[5:7] == ["wild", "1 of 2, 1 not finite"]
     assert "All runs have ended: nbkit.report(study)" in page
 
 

@@ -20,6 +20,7 @@ from nbkit.widgets.picture import picture
 from nbkit.widgets.table import RunTable, show_table
 from nbkit.widgets.view import RunView
 from tests.waiting import wait_until
+from tests.widgets.messages import hear
 from tests.widgets.stored_run import WrittenRun, step
 
 
@@ -45,7 +46,7 @@ def asked(monkeypatch):
         tables.append(table)
         answers: list[dict[str, Any]] = []
         monkeypatch.setattr(table, "send", answers.append)
-        table._on_message(table, {"runs": [], **message}, [])
+        hear(table, **{"runs": [], **message})
         is_heard = {"kind": "heard"}
         found = wait_until(
             lambda: [it for it in answers if it != is_heard], "an answer"
@@ -92,7 +93,7 @@ def test_a_question_that_is_asked_again_while_runs_are_read_is_read_once(
     monkeypatch.setattr(table_module, "run_numbers", slow)
     runs = [written.run.run_id]
     for kind in ("numbers", "numbers", "refresh"):
-        table._on_message(table, {"kind": kind, "runs": runs}, [])
+        hear(table, kind=kind, runs=runs)
     # Heard, also while it reads.
     assert [one["kind"] for one in sent] == ["heard"]
     wait_until(lambda: read, "a reading")
@@ -102,7 +103,7 @@ def test_a_question_that_is_asked_again_while_runs_are_read_is_read_once(
     wait_until(lambda: len(sent) == 3, "both answers")
     assert {one["kind"] for one in sent} == {"heard", "numbers", "rows"}
     assert len(read) == 2
-    table._on_message(table, {"kind": "numbers", "runs": runs}, [])
+    hear(table, kind="numbers", runs=runs)
     wait_until(lambda: len(sent) == 4, "the answer to a later question")
     table.close()
 

@@ -15,6 +15,7 @@ from tests.launch.conftest import plugins
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 from tests.widgets.front import Front
+from tests.widgets.messages import hear
 from tests.widgets.stored_run import WrittenRun
 
 __all__ = ["plugins"]
@@ -131,15 +132,13 @@ def test_the_picture_of_a_run_that_ends_between_cells_comes_with_the_next(store)
 
 
 def test_a_deed_that_goes_wrong_is_answered(store, monkeypatch):
-    view = RunView(WrittenRun(store).run)
-    monkeypatch.setattr(view._run, "stop", lambda **_: 1 / 0)
+    run = WrittenRun(store).run
+    view = RunView(run)
+    monkeypatch.setattr(run, "stop", lambda **_: 1 / 0)
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(view, "send", said.append)
 
-    message = {"kind": "do", "view": "a", "request": "1", "action": "stop"}
-
-    with pytest.raises(ZeroDivisionError):
-        view._on_message(view, message, [])
+    hear(view, kind="do", view="a", request="1", action="stop")
 
     (answer,) = said
     assert (answer["kind"], answer["request"], answer["to"]) == ("refused", "1", "a")

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from nbkit.config import AllReduceConfig
-from nbkit.worker.allreduce import _time_all_reduces, message_sizes
+from nbkit.worker.allreduce import message_sizes, time_all_reduces
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_each_reduction_says_that_there_is_progress():
     signs = []
     asked = AllReduceConfig(iterations=3, warmup_iterations=2)
 
-    seconds = _time_all_reduces(4, asked, torch.device("cpu"), lambda: signs.append(1))
+    seconds = time_all_reduces(4, asked, torch.device("cpu"), lambda: signs.append(1))
 
     assert (len(seconds), len(signs)) == (3, 5)
 
@@ -39,4 +39,4 @@ def test_a_sum_that_is_wrong_is_an_error(monkeypatch, damaged):
     monkeypatch.setattr(dist, "all_reduce", lambda message: message[damaged].add_(1))
 
     with pytest.raises(ArithmeticError, match="data are corrupted in transfer"):
-        _time_all_reduces(8, AllReduceConfig(), torch.device("cpu"), list)
+        time_all_reduces(8, AllReduceConfig(), torch.device("cpu"), list)

@@ -101,14 +101,14 @@ def test_an_error_that_is_not_about_memory_is_not_taken_for_it():
     ],
 )
 def test_fits_when_libraries_get_no_memory(monkeypatch, hidden, message):
-    def run_out(config, device, size):
+    def run_out(*_):
         try:
             if hidden:
                 raise hidden
         finally:
             raise RuntimeError(message)
 
-    monkeypatch.setattr(batch_size, "_train_two_steps", run_out)
+    monkeypatch.setattr(batch_size.synthetic, "load", run_out)
 
     assert not batch_size.fits(ExperimentConfig(), CPU, 16)
 
@@ -120,17 +120,16 @@ def test_a_probe_of_cuda_graphs_captures_them(monkeypatch):
     )
     config = ExperimentConfig(model="resnet18", image_size=32, cuda_graphs=True)
 
-    batch_size._train_two_steps(config, CPU, 4)
-
+    assert batch_size.fits(config, CPU, 4)
     assert captured == [4]
 
 
 def test_an_error_of_the_program_ends_the_search(monkeypatch):
-    def fail(config, device, size):
+    def fail(*_):
         message = "CUDA error: device-side assert triggered"
         raise RuntimeError(message)
 
-    monkeypatch.setattr(batch_size, "_train_two_steps", fail)
+    monkeypatch.setattr(batch_size.synthetic, "load", fail)
 
     with pytest.raises(RuntimeError, match="device-side assert"):
         batch_size.fits(ExperimentConfig(), CPU, 16)
@@ -147,7 +146,7 @@ def test_an_error_of_the_program_ends_the_search(monkeypatch):
     ],
 )
 def test_memory_is_left_for_pools_that_a_probe_does_not_have(fields, share):
-    assert batch_size._usable_share(ExperimentConfig(**fields)) == pytest.approx(share)
+    assert batch_size.usable_share(ExperimentConfig(**fields)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("oversubscribe", [False, True])
@@ -167,7 +166,7 @@ def test_what_a_model_prints_and_logs_in_a_probe_is_not_its_answer(
         nbkit.log({"spread": 1.0})
         return 48
 
-    monkeypatch.setattr(batch_size, "_largest_on_gpu", search)
+    monkeypatch.setattr(batch_size, "largest_on_gpu", search)
     assert answer_of_a_probe(tmp_path, monkeypatch, 10) == "48"
 
 
@@ -187,7 +186,7 @@ def test_a_probe_has_as_many_outputs_as_the_data_have_classes(
         return int(batch_size.fits(config, CPU, 4))
 
     monkeypatch.setattr(batch_size.models, "build", note)
-    monkeypatch.setattr(batch_size, "_largest_on_gpu", search)
+    monkeypatch.setattr(batch_size, "largest_on_gpu", search)
 
     assert answer_of_a_probe(tmp_path, monkeypatch, found) == "1"
     assert built == [outputs]

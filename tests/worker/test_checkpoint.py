@@ -256,7 +256,7 @@ def test_a_file_server_that_is_silent_for_a_moment_is_asked_again(
         return real(file, **options)
 
     monkeypatch.setattr(owner, name, silent_first)
-    monkeypatch.setattr(reading, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "PAUSE_SECONDS", 0.0)
 
     if number == errno.EIO:
         assert checkpoint.load(path, 0)[0] == {"step": 7}

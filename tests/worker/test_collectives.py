@@ -81,11 +81,11 @@ EMPTY, FULL = b'{"version":"2"}', b'{"entries":[]}'
 def test_whichever_recorder_has_operations_is_read(monkeypatch, recorders, found):
     monkeypatch.setattr(collectives, "distributed_c10d", recorders)
 
-    assert collectives._operations() == found
+    assert collectives.recorded_operations() == found
 
 
 def test_what_the_user_has_set_stays(monkeypatch, tmp_path):
-    for name in collectives._NAMES:
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "9")

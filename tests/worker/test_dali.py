@@ -16,6 +16,7 @@ from nbkit.datasets.check import ORIENTATION_TAG, inspect_image
 from nbkit.errors import ConfigError
 from nbkit.worker import data
 from nbkit.worker.data import Placement
+from nbkit.worker.data import dali as dali_loader
 from nbkit.worker.data.dali import DaliData
 from tests.datasets.odd_files import SIZE, stream
 from tests.waiting import wait_until
@@ -183,13 +184,10 @@ def test_a_training_that_asks_for_no_more_than_there_is_keeps_its_pipeline(
 ):
     expected = [list(dali(flat).train_batches(epoch)) for epoch in range(3)]
     made = []
-    new_pipeline = DaliData._new_pipeline
-
-    def counted(self):
-        made.append(self)
-        return new_pipeline(self)
-
-    monkeypatch.setattr(DaliData, "_new_pipeline", counted)
+    new = dali_loader.Pipeline
+    monkeypatch.setattr(
+        dali_loader, "Pipeline", lambda *of, **by: made.append(by) or new(*of, **by)
+    )
     one = dali(flat)
 
     for epoch in range(3):

@@ -185,18 +185,16 @@ def test_threads_do_not_disturb_each_other():
     [("DecodeParams", None), ("Region", lambda *place: 0), ("CodeStream", None)],
 )
 def test_find_decoder_with_another_interface(monkeypatch, name, stand_in):
-    monkeypatch.setattr(decode, "_TOOLS", decode._Tools())
     monkeypatch.setattr(decode.nvimgcodec, name, stand_in)
-    monkeypatch.setattr(decode._TOOLS, "_pid", None)  # it is made anew
 
-    found = torch_loader.find_decoder()
+    with ThreadPoolExecutor(1) as pool:  # every thread has a decoder of its own
+        found = pool.submit(torch_loader.find_decoder).result()
 
     assert (found.name, found.decode_crops) == ("Pillow", None)
     assert found.fallback_reason.startswith("TypeError")
 
 
 def test_find_decoder_of_other_pixels(monkeypatch):
-    monkeypatch.setattr(decode, "_COLOUR", (200, 100, 51))
     shown = torch.full((8, 8, 3), 100, dtype=torch.uint8)
     monkeypatch.setattr(decode, "decode_crops", lambda images, size: [shown])
 

@@ -3,6 +3,7 @@
 import math
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Decoding, ImageSample, Samples
 from nbkit.errors import ConfigError
 from nbkit.store.paths import RunPaths
-from nbkit.worker import evaluation
-from nbkit.worker.evaluation import area_under_roc
+from nbkit.worker.evaluation import area_under_roc, evaluate
 from nbkit.worker.losses import evaluation_losses, label_weights, training_loss
+from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
 
 
@@ -109,13 +110,17 @@ def test_one_class_an_image_has_no_labels_to_weigh(rank):
         training_loss(config, None, rank)
 
 
-def test_what_a_model_makes_of_padding_does_not_count():
-    accuracy = evaluation._Accuracy(torch.device("cpu"), 1)
+def test_what_a_model_makes_of_padding_does_not_count(rank):
+    model = torch.nn.Identity()
+    model.place = torch.nn.Parameter(torch.zeros(()))
     outputs = torch.tensor([[2.0, 0.0], [math.nan, math.nan]])
     labels, mask = torch.tensor([0, 0]), torch.tensor([True, False])
 
-    accuracy.add(outputs, labels, mask)
+    batches = SimpleNamespace(evaluation_batches=lambda: [(outputs, labels, mask)])
+    precision = Precision(ExperimentConfig(), torch.device("cpu"))
+
+    result = evaluate(model, batches, precision, rank, None, bool)
 
     expected = torch.nn.functional.cross_entropy(outputs[:1], labels[:1]).item()
-    assert accuracy.result()["loss"] == pytest.approx(expected)
-    assert accuracy.result()["images"] == 1
+    assert result["loss"] == pytest.approx(expected)
+    assert (result["correct"], result["images"]) == (1, 1)

@@ -7,8 +7,31 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from nbkit.worker import facts
-from nbkit.worker.facts import _device
+from nbkit.config import ExperimentConfig
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import read_json
+from nbkit.worker.facts import write_facts
+from nbkit.worker.rank import Rank
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """Return what a rank on a GPU says; switches are put back afterwards."""
+    gpu = SimpleNamespace(name="H200", uuid="0123", major=9, minor=0, total_memory=1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    monkeypatch.setattr("torch.cuda.nccl.version", lambda: (2, 27, 3))
+    switches = torch.backends.cuda.matmul
+    before = switches.allow_tf32
+    rank = Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
+
+    def tell(index=0):
+        device = torch.device("cuda", index)
+        config = ExperimentConfig()
+        write_facts(rank, config, device, None, None, None, completed=False)
+        return read_json(rank.paths.worker)
+
+    yield tell
+    switches.allow_tf32 = before
 
 
 @pytest.mark.parametrize(
@@ -22,51 +45,30 @@ from nbkit.worker.facts import _device
     ],
 )
 def test_a_device_has_the_name_that_driver_and_pool_give_it(
-    setting, index, named, monkeypatch
+    setting, index, named, monkeypatch, told
 ):
-    told = SimpleNamespace(
-        name="H200", uuid="0123", major=9, minor=0, total_memory=2**30
-    )
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: told)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if setting is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
 
-    assert _device(torch.device("cuda", index))["uuid"] == named
+    assert told(index)["devices"][0]["uuid"] == named
 
 
-def tf32():
-    """Return what a rank on a GPU says of TF32."""
-    return facts._software(torch.device("cuda"))["tf32"]
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch):
-    """Let this process have a GPU's libraries; switches are put back afterwards."""
-    switches = torch.backends.cuda.matmul
-    before = switches.allow_tf32
-    monkeypatch.setattr(facts, "_nccl_version", lambda: "2.27.3")
-    yield
-    switches.allow_tf32 = before
-
-
-@pytest.mark.usefixtures("on_a_gpu")
 @pytest.mark.parametrize("allowed", [True, False])
-def test_tf32_is_what_the_older_switch_was_set_to(allowed):
+def test_tf32_is_what_the_older_switch_was_set_to(told, allowed):
     torch.backends.cuda.matmul.allow_tf32 = allowed
 
-    assert tf32() is allowed
+    assert told()["tf32"] is allowed
 
 
-@pytest.mark.usefixtures("on_a_gpu")
 @pytest.mark.skipif(
     not hasattr(torch.backends.cuda.matmul, "fp32_precision"),
     reason="this torch has only the older switch of TF32",
 )
-def test_tf32_is_what_a_function_has_set_the_newer_switch_to():
+def test_tf32_is_what_a_function_has_set_the_newer_switch_to(told):
     torch.backends.cuda.matmul.fp32_precision = "tf32"
 
-    assert tf32() is True
+    assert told()["tf32"] is True
 
 
 class Mixed:
@@ -78,9 +80,8 @@ class Mixed:
         raise RuntimeError(message)
 
 
-@pytest.mark.usefixtures("on_a_gpu")
 @pytest.mark.parametrize("switches", [Mixed(), SimpleNamespace()])
-def test_tf32_of_which_torch_does_not_tell_is_not_known(monkeypatch, switches):
+def test_tf32_of_which_torch_does_not_tell_is_not_known(monkeypatch, told, switches):
     monkeypatch.setattr(torch.backends.cuda, "matmul", switches)
 
-    assert tf32() is None
+    assert told()["tf32"] is None

@@ -9,7 +9,7 @@ import torch
 
 from nbkit.config import ExperimentConfig
 from nbkit.store.metrics import read_json_lines
-from nbkit.worker.function import _show_sources
+from nbkit.worker.function import show_sources
 from nbkit.worker.rank_context import Context
 
 CONFIG = ExperimentConfig(task="function", device="cpu")
@@ -63,7 +63,7 @@ def test_lines_of_a_traceback_are_those_that_python_counts(new_run, monkeypatch)
     name = "<cell>"
     entry = {"sources": {name: {"shown_as": "In[1]", "file": "cells/In_1.py"}}}
 
-    _show_sources(rank, entry)
+    show_sources(rank, entry)
 
     code = compile(text, name, "exec")
     *_, line = (line for _, _, line in code.co_lines() if line)

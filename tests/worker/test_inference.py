@@ -52,7 +52,8 @@ def served(tmp_path):
         return StoredRun(root)
 
     runs = []
-    return serve
+    yield serve
+    context.log_with(None)
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_every_latency_of_every_batch_size_is_kept(served):
 
 
 def test_many_latencies_take_several_lines_and_are_counted_once(served, monkeypatch):
-    monkeypatch.setattr(inference, "_TIMES_PER_EVENT", 2)
+    monkeypatch.setattr(inference, "TIMES_PER_EVENT", 2)
 
     run = served(inference={"batch_sizes": (2,), "batches": 5})
 
@@ -158,8 +159,7 @@ def test_a_model_that_is_mostly_not_int8_is_refused(monkeypatch):
     config = ExperimentConfig(task="inference", precision="int8", model="resnet18")
     config = config.replace(image_size=32)
     model = models.build(config, 8).eval()
-    dynamic = model, ["fc"], {"library": "a library"}
-    monkeypatch.setattr("nbkit.worker.quantize._static", lambda *_: dynamic)
+    monkeypatch.setattr("nbkit.worker.quantize.multiply_adds", lambda *_: ({}, 10))
 
     with pytest.raises(ConfigError, match=r"only 0\.\d% of the multiply-adds of res"):
         quantize(model, config, CPU, [])
@@ -177,15 +177,14 @@ def test_quantize_without_torch_ao_is_refused(monkeypatch, gone):
 
 def test_on_a_gpu_int8_is_refused_unless_it_is_compiled(monkeypatch):
     config = ExperimentConfig(task="inference", precision="int8", model="vit_b_16")
-    everything = {"layer": 10}, 10
-    of = "nbkit.worker.quantize"
-    monkeypatch.setattr(f"{of}.multiply_adds", lambda *_: everything)
-    monkeypatch.setattr(f"{of}._linear_layers", lambda _: ["layer"])
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    everything = {"0": 10}, 10
+    monkeypatch.setattr("nbkit.worker.quantize.multiply_adds", lambda *_: everything)
 
     with pytest.raises(
         ConfigError, match=r"with compile=False .* on a GPU .* compile=T"
     ):
-        quantize(torch.nn.Identity(), config, torch.device("cuda"), [])
+        quantize(model, config, torch.device("cuda"), [])
 
 
 def test_what_cannot_be_served_so_is_refused_with_a_way_out(served):
@@ -209,7 +208,7 @@ def test_a_request_to_stop_ends_it_between_passes(served):
 
 def test_passes_end_by_count_and_time(tmp_path):
     rank = Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
-    passes = inference._Passes(torch.nn.Identity(), torch.zeros(2, 3, 4, 4), rank)
+    passes = inference.Passes(torch.nn.Identity(), torch.zeros(2, 3, 4, 4), rank)
 
     # In a row they go on until energy can be read.
     assert passes.in_a_row(5, 0)[0] == 5
@@ -224,7 +223,7 @@ def test_passes_end_by_count_and_time(tmp_path):
 def test_where_time_has_ended_the_passes_only_those_that_were_done_count(
     served, monkeypatch
 ):
-    for name in ("_LEAST_SECONDS", "_SECONDS_PER_PASS"):
+    for name in ("LEAST_SECONDS", "SECONDS_PER_PASS"):
         monkeypatch.setattr(f"nbkit.config.nested.{name}", 0)
 
     run = served(inference={"batches": 100})
@@ -237,10 +236,10 @@ def test_where_time_has_ended_the_passes_only_those_that_were_done_count(
 
 
 def test_what_was_opened_is_closed_when_something_fails(served, pictures, monkeypatch):
-    opened, closed = inference._load_data, []
+    load, closed = inference.data.load, []
 
     def watched(*arguments):
-        batches = opened(*arguments)
+        batches = load(*arguments)
         monkeypatch.setattr(batches, "close", lambda: closed.append(batches))
         return batches
 
@@ -248,8 +247,8 @@ def test_what_was_opened_is_closed_when_something_fails(served, pictures, monkey
         message = "nothing goes"
         raise ConfigError(message)
 
-    monkeypatch.setattr(inference, "_load_data", watched)
-    monkeypatch.setattr(inference, "_time", failing)
+    monkeypatch.setattr(inference.data, "load", watched)
+    monkeypatch.setattr(models, "build", failing)
 
     with pytest.raises(ConfigError, match="nothing goes"):
         served(data=str(pictures))
@@ -274,7 +273,6 @@ def test_a_run_of_latencies_reads_well_wherever_runs_are_read(served):
 
 
 def test_what_a_model_logs_in_passes_that_do_not_count_is_left_out(served, monkeypatch):
-    monkeypatch.setattr(context, "_recorder", None)
     build = models.build
 
     def talks(config, outputs):
@@ -290,7 +288,6 @@ def test_what_a_model_logs_in_passes_that_do_not_count_is_left_out(served, monke
 
 
 def test_a_model_logs_as_soon_as_it_is_made(served, monkeypatch):
-    monkeypatch.setattr(context, "_recorder", None)
     build = models.build
 
     def logs(config, outputs):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -75,8 +74,6 @@ def test_a_clock_that_is_set_changes_no_duration(tmp_path, monkeypatch, jump_sec
         step_clock, "time", SimpleNamespace(perf_counter=looks["monotonic"])
     )
     monkeypatch.setenv(clock.CLOCK_VARIABLE, "")
-    # The real one keeps what it has seen for all later tests.
-    monkeypatch.setattr(clock, "_zero", functools.cache(clock._zero.__wrapped__))
     clock.start_clock()
     run = WrittenRun(tmp_path)
     run.record("finished", time={"started": utc_now(), "ended": None})

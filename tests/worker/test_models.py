@@ -1,8 +1,9 @@
 """Models: every size they take, nothing they do not."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-import torchvision
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
@@ -38,8 +39,8 @@ def test_a_model_takes_its_smallest_image_and_refuses_a_smaller_one(name, smalle
 def test_an_image_that_is_refused_would_have_failed(name, smallest):
     with torch.device("meta"):
         size = smallest - 1
-        builder = getattr(torchvision.models, name)
-        model = builder(num_classes=10, **models._arguments(name, size)).train()
+        config = SimpleNamespace(model=name, image_size=size)
+        model = models.build(config, 10).train()
 
         with pytest.raises(RuntimeError, match=r"too small|Kernel size"):
             model(torch.empty(2, 3, size, size))

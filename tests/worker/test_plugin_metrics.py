@@ -30,9 +30,9 @@ __all__ = ["plugins", "small", "store"]
 
 
 @pytest.fixture
-def rank(tmp_path, monkeypatch):
-    monkeypatch.setattr(context, "_recorder", None)
-    return Rank(RunPaths(tmp_path / "run"), 0, 0, 1, 1, 0, None)
+def rank(tmp_path):
+    yield Rank(RunPaths(tmp_path / "run"), 0, 0, 1, 1, 0, None)
+    context.log_with(None)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_numbers_belong_to_the_step_that_is_being_computed(rank, log):
 def test_a_number_that_could_not_be_written_for_a_moment_is_written(
     rank, log, monkeypatch
 ):
-    monkeypatch.setattr("nbkit.reading._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("nbkit.reading.PAUSE_SECONDS", 0.0)
     write, errors = os.write, [OSError(errno.EIO, os.strerror(errno.EIO))]
 
     def fail_once(fd, data):
@@ -143,11 +143,11 @@ def test_a_loader_logs_as_soon_as_it_is_made(small, rank, monkeypatch, task):
 def test_a_loading_process_is_refused_and_learns_where_to_log(
     rank, monkeypatch, whose, small
 ):
-    monkeypatch.setattr(context, "_current", None)
     if whose == "training":
         recorder = MetricsLog(rank, small(), 8)
     else:
-        recorder = context.enter(rank, small(), None)
+        recorder = context.Context(rank, small(), None)
+        monkeypatch.setattr(context, "context", lambda: recorder)
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as loading:
         logged = loading.submit(nbkit.log, {"images": 1})
 

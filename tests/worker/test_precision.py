@@ -55,7 +55,7 @@ def test_only_fp16_scales_the_loss_and_a_step_undoes_it(name, scaled):
 
 
 def test_fp32_turns_tf32_off_for_products_and_convolutions():
-    precision._allow_tf32(True)
+    precision.allow_tf32(True)
     assert torch.backends.cuda.matmul.allow_tf32
     assert torch.backends.cudnn.allow_tf32
 
@@ -67,7 +67,7 @@ def test_fp32_turns_tf32_off_for_products_and_convolutions():
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_old_and_new_readers_of_tf32_agree(allowed):
-    precision._allow_tf32(allowed)
+    precision.allow_tf32(allowed)
 
     # torch.compile reads this one; it raises where old and new switches were mixed.
     assert (torch.get_float32_matmul_precision() != "highest") == allowed
@@ -78,7 +78,7 @@ def test_old_and_new_readers_of_tf32_agree(allowed):
 
 @pytest.mark.parametrize("kind", ["matmul", "cudnn"])
 def test_a_switch_of_tf32_that_does_nothing_is_noticed(monkeypatch, kind):
-    precision._allow_tf32(False)
+    precision.allow_tf32(False)
     if kind == "matmul":
         monkeypatch.setattr(torch._C, "_set_cublas_allow_tf32", lambda _: None)
     else:
@@ -86,9 +86,9 @@ def test_a_switch_of_tf32_that_does_nothing_is_noticed(monkeypatch, kind):
         module = type(torch.backends.cudnn)
         monkeypatch.setattr(module, "allow_tf32", stuck)
 
-    precision._allow_tf32(False)
+    precision.allow_tf32(False)
     with pytest.raises(ConfigError, match="did not switch TF32 on"):
-        precision._allow_tf32(True)
+        precision.allow_tf32(True)
 
 
 newer_switches = pytest.mark.skipif(
@@ -121,10 +121,10 @@ def without_switches(monkeypatch, *names):
 @pytest.mark.parametrize("allowed", [True, False])
 def test_products_without_the_older_switch_of_tf32_get_the_newer(monkeypatch, allowed):
     switches = torch.backends.cuda.matmul
-    precision._allow_tf32(not allowed)
+    precision.allow_tf32(not allowed)
     without_switches(monkeypatch, "allow_tf32")
 
-    precision._allow_tf32(allowed)
+    precision.allow_tf32(allowed)
 
     assert switches.fp32_precision == ("tf32" if allowed else "ieee")
 
@@ -132,10 +132,10 @@ def test_products_without_the_older_switch_of_tf32_get_the_newer(monkeypatch, al
 @newer_switches
 @pytest.mark.parametrize("allowed", [True, False])
 def test_cudnn_without_the_older_switch_of_tf32_gets_the_newer(monkeypatch, allowed):
-    precision._allow_tf32(not allowed)
+    precision.allow_tf32(not allowed)
     monkeypatch.delattr(type(torch.backends.cudnn), "allow_tf32")
 
-    precision._allow_tf32(allowed)
+    precision.allow_tf32(allowed)
 
     expected = "tf32" if allowed else "ieee"
     assert torch.backends.cudnn.conv.fp32_precision == expected
@@ -149,7 +149,7 @@ def test_the_older_switch_is_written_after_the_newer_one_was():
     with pytest.raises(RuntimeError, match="mix"):
         _ = torch.backends.cuda.matmul.allow_tf32
 
-    precision._allow_tf32(False)
+    precision.allow_tf32(False)
 
     assert torch.backends.cuda.matmul.allow_tf32 is False
 
@@ -158,14 +158,14 @@ def test_a_torch_without_any_switch_of_tf32_is_refused(monkeypatch):
     without_switches(monkeypatch, "allow_tf32", "fp32_precision")
 
     with pytest.raises(ConfigError, match="did not switch TF32 off"):
-        precision._allow_tf32(False)
+        precision.allow_tf32(False)
 
 
 def test_tf32_that_libraries_are_told_to_leave_out_is_refused(monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
 
     with pytest.raises(ConfigError, match="NVIDIA_TF32_OVERRIDE=0"):
-        precision._check_device("tf32", torch.device("cuda"))
+        Precision(ExperimentConfig(precision="tf32"), torch.device("cuda"))
 
 
 def test_tf32_on_a_cpu_is_refused_rather_than_replaced():
@@ -174,11 +174,12 @@ def test_tf32_on_a_cpu_is_refused_rather_than_replaced():
 
 
 @pytest.mark.parametrize("name", ["bf16", "tf32"])
-def test_a_gpu_older_than_the_format_is_refused_with_a_format_it_has(name):
-    with pytest.raises(ConfigError, match=r"Tesla V100 has 7\.0\. Use 'fp16'"):
-        precision._check_capability(name, (7, 0), "Tesla V100")
+def test_a_gpu_older_than_the_format_is_refused_with_a_format_it_has(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
 
-    precision._check_capability(name, (8, 0), "A100")
+    with pytest.raises(ConfigError, match=r"Tesla V100 has 7\.0\. Use 'fp16'"):
+        Precision(ExperimentConfig(precision=name), torch.device("cuda"))
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_packed_files_are_read_by_the_first_run_alone(tmp_path, new_run, monkeyp
     config = config_of(tmp_path / "data")
     source.prepare(config, new_run("first"))
     # They may be large, and have been put out of the page cache for a cold read.
-    monkeypatch.setattr(webdataset, "_members", None)
+    monkeypatch.setattr(webdataset, "split_name", None)
 
     assert len(source.prepare(config, new_run("second")).train) == 2
 

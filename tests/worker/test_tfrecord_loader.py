@@ -1,6 +1,5 @@
 """Pipelines of TFRecord files: every image once, whatever the steps and the ranks."""
 
-import contextlib
 import threading
 
 import pytest
@@ -39,7 +38,7 @@ def many(shards, tmp_path, monkeypatch):
     from nbkit.datasets import packing
 
     bound = 6 * max(p.stat().st_size for p in (shards / "flat").rglob("*.JPEG"))
-    monkeypatch.setattr(packing, "_SHARD_MEGABYTES", bound / 1e6)
+    monkeypatch.setattr(packing, "SHARD_MEGABYTES", bound / 1e6)
     pack(shards / "flat", tmp_path / "many", "tfrecord", on_progress=lambda *_: None)
     files = list((tmp_path / "many").glob("train-*.tfrecord"))
     assert len(files) >= 4
@@ -81,8 +80,7 @@ def test_every_image_of_every_file_goes_through_the_steps_once(many, piped, pipe
     shown = []
     for rank in range(2):
         one = piped(many, pipeline, 1, rank, 2)
-        with contextlib.ExitStack() as opened:
-            shown += tfrecord._Order(one, epoch=5).run(opened)
+        shown += [index for batch in one.train_requests(5) for index in batch.indices]
 
     assert sorted(shown) == list(range(24))
 
@@ -131,9 +129,11 @@ def test_tfrecord_epoch_begins_with_its_first_batch(many, piped, monkeypatch, pi
     earlier = one.train_batches(0)
     next(earlier)
     before, begun = set(threading.enumerate()), []
-    original = tfrecord._Order.run
+    original = tfrecord.TFRecordData.train_requests
     monkeypatch.setattr(
-        tfrecord._Order, "run", lambda *of: begun.append(1) or original(*of)
+        tfrecord.TFRecordData,
+        "train_requests",
+        lambda *of: begun.append(1) or original(*of),
     )
 
     stream = one.train_batches(1)

@@ -250,7 +250,7 @@ def test_pretrained_weights_get_a_new_output_layer_for_other_classes(rank, cache
 def synsets(**others):
     """Return 1,000 sorted names, with those of ImageNet that are looked at."""
     names = [f"n{number:08}" for number in range(1_000)]
-    for place, name in weights._SYNSETS.items():
+    for place, name in weights.SYNSETS.items():
         names[place] = others.get("first", name) if place == 0 else name
     return names
 
@@ -440,7 +440,7 @@ def test_a_download_gives_heartbeats(rank, cached, server):
 
 
 def test_a_server_that_is_silent_ends_the_download(rank, server, tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(weights, "SILENT_SECONDS", 0.1)
     is_over = threading.Event()
     server.may_continue = lambda: is_over.wait(patient(60)) and False
 

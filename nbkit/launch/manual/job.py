@@ -89,7 +89,7 @@ def supervise_manual(root: Path) -> None:
         grace_seconds = submission["stop_grace_seconds"]
         requests = ManualRequests(paths, submission, grace_seconds, nodes)
         try:
-            if stop := _wait_for_torchrun(root, journal, nodes, requests):
+            if stop := wait_for_torchrun(root, journal, nodes, requests):
                 end_before_ranks(journal, stop)
                 return
             devices = ManualDevices(submission, nodes)
@@ -102,7 +102,7 @@ def supervise_manual(root: Path) -> None:
     supervise(paths, is_mine, work)
 
 
-def _wait_for_torchrun(
+def wait_for_torchrun(
     root: Path, journal: Journal, nodes: TorchrunNodes, requests: StopRequests
 ) -> dict[str, Any] | None:
     """Wait until a host has started ranks; return the request to stop before that."""

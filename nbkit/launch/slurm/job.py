@@ -240,7 +240,7 @@ def supervise_job(root: Path) -> None:
         sign = journal.write_heartbeat
         devices = JobDevices(job, submission, requests, timeouts, sign)
         ended = run_attempts(root, journal, submission, devices, requests)
-        if not _requeue_if_due(StoredRun(root), journal, job, timeouts, ended):
+        if not requeue_if_due(StoredRun(root), journal, job, timeouts, ended):
             cause = ended[1] or {}
             is_hurried = cause.get("by") in (BY_SLURM, BY_TIME_LIMIT)
             write_final_record(root, journal, devices, ended, is_hurried=is_hurried)
@@ -248,7 +248,7 @@ def supervise_job(root: Path) -> None:
     supervise(paths, is_mine, work, attempt=earlier.get("attempt", -1) + 1)
 
 
-def _requeue_if_due(
+def requeue_if_due(
     run: StoredRun,
     journal: Journal,
     job: SlurmJob,
@@ -266,7 +266,7 @@ def _requeue_if_due(
     # A cluster may announce a preemption by the signal that a time limit has.
     if by in (BY_SLURM, BY_TIME_LIMIT) and job.is_preempted():
         why = f"preempted by another job; {_requeue_text(run.paths)}"
-    elif restarts_left > 0 and (why := _requeue_reason(ended, run.paths)):
+    elif restarts_left > 0 and (why := requeue_reason(ended, run.paths)):
         journal.record["launch"]["job"]["timeouts"] += 1
         why += f" (requeues left: {restarts_left - 1})"
     else:
@@ -274,7 +274,7 @@ def _requeue_if_due(
     return _requeue(journal, job, why)
 
 
-def _requeue_reason(
+def requeue_reason(
     ended: tuple[RunState, dict[str, Any] | None], paths: RunPaths
 ) -> str | None:
     """Return why the job should be put into the queue again; None if it should not."""

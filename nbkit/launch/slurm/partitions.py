@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from nbkit.store.slurm import ask_slurm
 
-_LIMIT_SECONDS = 10.0
+LIMIT_SECONDS = 10.0
 _FIELDS = ("Partition", "Available", "Time", "NodeList", "StateCompact")
 _GRES_FIELDS = ("Gres", "GresUsed")
 
@@ -94,7 +94,7 @@ def _rows() -> Iterable[list[str]]:
     # A mark after a field replaces a width, which would cut it off.
     columns = ",".join(f"{name}:|" for name in fields)
     arguments = ("--noheader", "--Node", f"--Format={columns}")
-    text = ask_slurm("sinfo", *arguments, limit_seconds=_LIMIT_SECONDS)
+    text = ask_slurm("sinfo", *arguments, limit_seconds=LIMIT_SECONDS)
     rows = (line.split("|") for line in text.splitlines())
     return [
         [part.strip() for part in row[: len(fields)]]

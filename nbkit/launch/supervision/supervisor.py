@@ -58,7 +58,7 @@ def supervise(
     """Do a supervisor's work, with a last word whatever happens."""
     journal: Journal | None = None
     try:
-        submission = _await_submission(paths, is_mine)
+        submission = await_submission(paths, is_mine)
         submission["attempt"] = max(submission["attempt"], attempt)
         journal = Journal(paths, submission)
         journal.write_record()
@@ -131,7 +131,7 @@ def _end(
     journal.set_state(state, cause=cause)
 
 
-def _await_submission(
+def await_submission(
     paths: RunPaths, is_mine: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Return the submission that names this process; it is written right now."""

@@ -44,7 +44,7 @@ def result(study: Study) -> InferenceResult:
             size: Arms(
                 {
                     arm: [
-                        _at(run, timing[size])
+                        at_batch_size(run, timing[size])
                         for run, timing in zip(starts, timings[arm], strict=True)
                     ]
                     for arm, starts in finished.items()
@@ -84,7 +84,7 @@ def _timings(run: Run) -> dict[int, LatencyTiming]:
     return timings
 
 
-def _at(run: Run, timing: LatencyTiming) -> ArmRun:
+def at_batch_size(run: Run, timing: LatencyTiming) -> ArmRun:
     """Return a run in numbers at one batch size."""
     joules = joules_between(run, timing.began, timing.ended)
     return replace(

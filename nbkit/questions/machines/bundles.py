@@ -110,7 +110,7 @@ class _Reading:
             or config.precision not in (self.precision or [config.precision])
         ):
             return
-        why = _why_not(run)
+        why = why_not_comparable(run)
         if why is None:
             self.runs.setdefault(run.run_id, run)
         else:
@@ -248,7 +248,7 @@ def _read(entry: str, store: Path, reading: _Reading) -> None:
     reading.add(attach(entry), "the store")
 
 
-def _why_not(run: Run) -> str | None:
+def why_not_comparable(run: Run) -> str | None:
     """Return why a run cannot be compared with any other; None if it can."""
     if run.state is not RunState.FINISHED:
         lost = run.nonfinite

@@ -247,12 +247,12 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
             for arm, runs in evidence.runs.items()
         ),
         configs=study.arms,
-        whole=_whole(short, evidence.plan),
+        whole=whole_training(short, evidence.plan),
         evidence=evidence,
     )
 
 
-def _whole(short: Sequence[Run], facts: Mapping[str, Any]) -> WholeTraining:
+def whole_training(short: Sequence[Run], facts: Mapping[str, Any]) -> WholeTraining:
     """Project a whole recipe; from published rates alone if short runs are of no use.
 
     They are of different GPUs, for example, on a machine with two kinds of them.

@@ -39,7 +39,7 @@ _CPU_DEFAULTS: dict[str, Any] = {
 _EVALUATED_BATCHES = {"cuda": 10, "cpu": 1}
 """In the short run for the estimate, which tells how fast evaluations are."""
 
-_SYNTHETIC_EVALUATION_SHARE = 20
+SYNTHETIC_EVALUATION_SHARE = 20
 """Images of a synthetic epoch for one evaluation image."""
 
 _OVERRIDES = (
@@ -205,7 +205,7 @@ def _short_runs(
         steps=steps,
         warmup_steps=min(defaults["warmup_steps"], steps - 1),
         batch_size_per_gpu=batch,
-        images_per_epoch=_SYNTHETIC_EVALUATION_SHARE * evaluated,
+        images_per_epoch=SYNTHETIC_EVALUATION_SHARE * evaluated,
         gpus=p.gpus,
         device=devices.device_type,
         oversubscribe=devices.is_cpu and p.gpus > devices.count,

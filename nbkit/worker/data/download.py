@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchvision.datasets import CIFAR10, Imagenette
 
-_ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 30.0
 """How long a server may be silent."""
 
 _IMAGENETTE_SIZE = "320px"
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     """Download what the arguments say; return the exit status."""
     name, folder = arguments
     # Without this, a server that never answers is waited for for ever.
-    socket.setdefaulttimeout(_ANSWER_SECONDS)
+    socket.setdefaulttimeout(ANSWER_SECONDS)
     try:
         download(name, Path(folder))
     except (OSError, RuntimeError) as error:

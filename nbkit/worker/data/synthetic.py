@@ -17,7 +17,7 @@ NUM_CLASSES = 1000
 # More than one batch, so that consecutive steps do not see the very same images; few,
 # because each costs memory (154 MB for 256 images of 224 px).
 _POOL_BATCHES = 2
-_EVALUATION_SHARE = 20
+EVALUATION_SHARE = 20
 
 
 class Synthetic:
@@ -38,7 +38,7 @@ class Synthetic:
             raise ConfigError(message)
         self.train_images = self.steps_per_epoch * images_per_step
         self.dropped_images = config.images_per_epoch - self.train_images
-        self.evaluation_images = max(1, config.images_per_epoch // _EVALUATION_SHARE)
+        self.evaluation_images = max(1, config.images_per_epoch // EVALUATION_SHARE)
         self._placement = placement
         self._batch_size = batch_size
         self._batches_per_epoch = self.steps_per_epoch * accumulation
