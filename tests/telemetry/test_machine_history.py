@@ -82,7 +82,7 @@ def looks(monkeypatch):
     looked = []
 
     class Counted(io.BufferedReader):
-        def readline(self, size=-1):
+        def readline(self, size: int | None = -1):
             looked.append(size)
             return super().readline(size)
 

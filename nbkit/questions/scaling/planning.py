@@ -82,7 +82,7 @@ def plan(parameters: Parameters) -> Plan:
         arms=arms,
         unrepeated=_allreduce(configs[-1], devices),
         prepared={
-            "devices": {"name": devices.name},
+            "devices": {"count": devices.count, "name": devices.name},
             "requested": p.gpus * p.nnodes,
             "measured": configs[-1].world_size,
             "gpus_per_node": p.gpus,
@@ -219,8 +219,8 @@ def _on_cpus(
 def _on_gpus(
     plan: PlanValues, sizes: Sequence[str], largest: ExperimentConfig
 ) -> list[str]:
-    devices, requested = Devices(**plan.facts["devices"]), plan.facts["requested"]
-    where = f" on {devices.count} x {devices.name}" if devices.name else ""
+    devices, requested = plan.facts["devices"], plan.facts["requested"]
+    where = f" on {devices['count']} x {devices['name']}" if devices["name"] else ""
     what = "GPU" if sizes == ["1"] else "GPUs"
     measured = f"Sizes: {', '.join(sizes)} {what}{_nodes_times(largest)}{where}."
     if largest.world_size >= requested:
