@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Severity: TypeAlias = Literal["error", "warning", "note", "ok"]
-"""The worst first. ``error`` cannot be, or does not work and is needed; ``warning``
-misleads, costs time that a change would win back, or matters for one purpose only;
-``note`` is a fact that a reader should know, such as what bounds a run or that there is
-no GPU; ``ok`` is a check without a finding.
+"""Most severe first. ``error``: impossible, or required and not working; ``warning``:
+misleading, costs time that a change would recover, or affects one purpose only;
+``note``: a fact; ``ok``: works.
 """
 
 

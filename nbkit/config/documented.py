@@ -18,23 +18,20 @@ from pydantic.fields import FieldInfo
 _WIDTH = 84
 
 
-class Documentation:
-    """A class's own words, and below them its fields in numpy style, once asked for."""
-
-    def __init__(self, cls: type[BaseModel]) -> None:
-        self._own = inspect.cleandoc(cls.__doc__ or "")
-
-    def __get__(self, _: object, cls: type[BaseModel]) -> str:
-        if not cls.model_fields:
-            return self._own
-        lines, texts = [self._own, "", "Parameters", "----------"], descriptions(cls)
-        for name, field in cls.model_fields.items():
-            default = repr(_default(field))
-            values = _type(field.annotation) + _range(field.metadata)
-            lines.append(f"{name} : {values}, default {default}")
-            words = " ".join(texts.get(name, "").split())
-            lines.append(textwrap.indent(textwrap.fill(words, _WIDTH - 4), "    "))
-        return "\n".join(lines)
+def documentation(cls: type[BaseModel]) -> str:
+    """Return the class's docstring, and below it its fields in numpy style."""
+    docstring = inspect.cleandoc(vars(cls).get("__doc__") or "")
+    fields = getattr(cls, "__pydantic_fields__", {})
+    if not fields:
+        return docstring
+    lines, texts = [docstring, "", "Parameters", "----------"], descriptions(cls)
+    for name, field in fields.items():
+        default = repr(_default(field))
+        values = _type(field.annotation) + _range(field.metadata)
+        lines.append(f"{name} : {values}, default {default}")
+        words = " ".join(texts.get(name, "").split())
+        lines.append(textwrap.indent(textwrap.fill(words, _WIDTH - 4), "    "))
+    return "\n".join(lines)
 
 
 def descriptions(cls: type[BaseModel]) -> dict[str, str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
-from nbkit.config.documented import Documentation, descriptions, short_signature
+from nbkit.config.documented import descriptions, documentation, short_signature
 from nbkit.errors import ConfigError
 from nbkit.reading import parse_object
 from nbkit.registry import suggest
@@ -22,7 +22,14 @@ _LISTED = 32
 """Fields that an error about an unknown one lists."""
 
 
-class Model(BaseModel):
+class _Documented(type(BaseModel)):
+    @property
+    def __doc__(cls) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The class's documentation, made when ``help()`` or ``?`` asks."""
+        return documentation(cast("type[BaseModel]", cls))
+
+
+class Model(BaseModel, metaclass=_Documented):
     """Base of every nbkit configuration: frozen, strict about names."""
 
     model_config = ConfigDict(
@@ -34,8 +41,7 @@ class Model(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Let ``help()``, ``?`` and completion know every field."""
-        type.__setattr__(cls, "__doc__", Documentation(cls))
+        """Let completion know every field."""
         cls.__signature__ = short_signature(cls)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`Plan` of a question, and the values of which notes are made."""
+"""`Plan` of a question, and the values that its notes are derived from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARE_OF_LIMIT = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class PlanValues:
-    """Values of a plan, before its study or as stored with it; notes are made of them.
+    """Values of a plan, before its study or as stored with it, for its notes.
 
     ``study.json`` has no sentences: a plan and the report of its study describe the
     same values.

@@ -147,6 +147,7 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     finished = finished_arms(study)
     bottlenecks = ArmBottlenecks(finished, study.concurrent_arms, study.rounds)
     tables = (bottlenecks.table(answered), findings_table([findings], answered_codes))
+    finite = {arm: runs for arm, runs in finished.items() if arm not in lost}
     report = replace(
         report,
         # What makes the answer doubtful comes before what was left out.
@@ -159,7 +160,7 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
             *bottlenecks.summary(answered),
         ],
         tables=[*report.tables, *(table for table in tables if table is not None)],
-        figures=[*report.figures, *step_time_figures(finished)],
+        figures=[*report.figures, *step_time_figures(finite)],
         result={
             **report.result,
             "audit": findings.to_dicts(),

@@ -133,9 +133,14 @@ class ReadSpeed:
         )
 
     @property
+    def engine_name(self) -> str:
+        """The engine, as a table names it."""
+        return "Python reader" if self.engine == _PYTHON else self.engine
+
+    @property
     def engine_in_words(self) -> str:
         """The engine, with a note if it may be slower than the storage."""
-        name = "Python reader" if self.engine == _PYTHON else self.engine
+        name = self.engine_name
         most = max(reading.operations_per_second for reading in self.readings)
         is_slow = self.engine == _PYTHON and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:

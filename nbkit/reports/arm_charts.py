@@ -84,13 +84,13 @@ def speedup_figure(arms: Arms, title: str, caveats: Mapping[str, str]) -> Figure
 
 
 def step_time_figures(runs_by_arm: Mapping[str, Sequence[StoredRun]]) -> list[Figure]:
-    """Return stacked bars of the components of each arm's step; empty without any."""
+    """Return stacked bars of the components of training steps; empty without any."""
     rows: list[dict[str, Any]] = []
     for component, share in _COMPONENTS.items():
         times = {
             arm: median_of(runs, partial(_milliseconds, share))
             for arm, runs in runs_by_arm.items()
-            if all(run.config.has_steps for run in runs)
+            if all(run.config.task == "train" for run in runs)
         }
         rows += [
             {"arm": arm, "component": component, "milliseconds": time}
@@ -113,7 +113,7 @@ def step_time_figures(runs_by_arm: Mapping[str, Sequence[StoredRun]]) -> list[Fi
     title, arms = "Step time by arm", len({row["arm"] for row in rows})
     kinds = {run.summary.device_type for runs in runs_by_arm.values() for run in runs}
     subtitle = "CPU smoke test; " * (kinds == {"cpu"})
-    subtitle += "mean over ranks, median over runs"
+    subtitle += "each component: mean over ranks, median over runs"
     return [Figure(title, finished([bars, text], title, subtitle, arms=arms))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -149,13 +150,15 @@ def findings_of(study: Study) -> Audit:
 
 def _caveats(study: Study, subject: str) -> Iterator[AuditFinding]:
     """Yield why the study's report takes its answer back, with the limits."""
-    try:
-        controls = report_of_its_kind(study).controls
-    except NotEnoughDataError:
-        controls = ()  # nothing can be compared
+    controls, untimed = (), False
+    with suppress(NotEnoughDataError):  # then nothing can be compared
+        report = report_of_its_kind(study)
+        controls, untimed = report.controls, bool(report.untimed)
     for caveat in all_caveats(study, controls):
         evidence = f"{caveat.evidence}; limit: {LIMITS[caveat.code]}"
-        yield replace(caveat, subject=subject, evidence=evidence)
+        is_timed = untimed and caveat.code != "missing-runs"
+        claim = "rates and times" if is_timed else caveat.claim
+        yield replace(caveat, subject=subject, claim=claim, evidence=evidence)
 
 
 def _check(what: object, results: Sequence[object]) -> None:

@@ -223,11 +223,11 @@ def _gpus(facts: _Facts) -> Iterator[Outcome]:
     strangers = system.get("other_gpu_processes")
     if strangers:
         processes = plural(strangers, "other process", "other processes")
-        yield "other-processes", f"{processes} on the run's GPUs"
+        yield "shared-gpu", f"{processes} on the run's GPUs"
     if unverified_devices := (facts.record.get("launch") or {}).get(
         "unverified_devices"
     ):
-        yield "other-processes", "; ".join(unverified_devices.values())
+        yield "shared-gpu", "; ".join(unverified_devices.values())
     seconds = system.get("seconds") or 0.0
     slowed = [
         gpu["slowed_seconds"]

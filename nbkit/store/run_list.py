@@ -26,7 +26,7 @@ from nbkit.store.stored_runs import StoredRun, list_run_names
 
 _RECORD = RunPaths(Path()).record
 _READERS = 8
-_RUNS_PER_TASK = 256
+RUNS_PER_TASK = 256
 _SETTLED_NS = 2_000_000_000
 """A folder that changed less long ago than this may change in the same tick."""
 
@@ -66,8 +66,8 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     def look(part: list[str]) -> list[tuple[_Stamp | None, RunRow | bytes | None]]:
         return [_look(f"{root}/{it}", ended.get(it), settled_ns) for it in part]
 
-    starts = range(0, len(names), _RUNS_PER_TASK)
-    parts = [names[start : start + _RUNS_PER_TASK] for start in starts]
+    starts = range(0, len(names), RUNS_PER_TASK)
+    parts = [names[start : start + RUNS_PER_TASK] for start in starts]
     rows: list[RunRow | None] = []
     new = {}
     with ThreadPoolExecutor(_READERS) as pool:

@@ -39,7 +39,7 @@ def report_of_its_kind(study: StoredStudy) -> Any:
 
 
 def plan_notes(study: StoredStudy) -> list[str]:
-    """Return the notes of a study's plan, made of its stored values."""
+    """Return the notes of a study's plan, derived from its stored values."""
     if study.kind in registry.names("questions"):
         return registry.resolve("questions", study.kind).describe(study)
     return importlib.import_module("nbkit.questions.trial").describe(study.plan)

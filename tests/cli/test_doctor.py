@@ -55,7 +55,7 @@ def module(tmp_path, monkeypatch):
     def make(program, name="some_checks"):
         (tmp_path / f"{name}.py").write_text(
             "from nbkit.findings import Finding\n"
-            "from nbkit.health import tell\n"
+            "from nbkit.health import stream\n"
             "def checks():\n"
             "    yield Finding('First', 'ok', 'here')\n"
             f"    {program}\n"
@@ -103,7 +103,7 @@ def test_doctor_check_that_raises_or_prints(examined, module):
     assert "exit code 1: ValueError: no such thing" in found["Checks"].evidence
     assert set(examined(module("print('Welcome!')"))) == {"First"}
     crash = module("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    assert examined(crash)["Checks"].state == "failure"
+    assert examined(crash)["Checks"].severity == "error"
 
 
 def test_doctor_lines_width():

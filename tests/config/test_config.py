@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -26,6 +27,7 @@ def test_help_defaults(name):
     model = getattr(config, name)
 
     assert "PydanticUndefined" not in model.__doc__ + str(inspect.signature(model))
+    assert all(f"\n{name} : " in pydoc.getdoc(model) for name in model.model_fields)
 
 
 def test_models_of_torchvision():

@@ -186,7 +186,7 @@ def _chexnet_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
 
     on_gpu = config.device == "cuda"
     size = config.world_size
-    train = 256 if config.data != chexnet_plan.MADE else 384
+    train = 256 if config.data != chexnet_plan.SYNTHETIC_MULTILABEL else 384
     return Outcome(
         (310.0 if on_gpu else 70.0) * size**0.9,
         loss=0.9,

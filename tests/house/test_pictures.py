@@ -12,7 +12,7 @@ from tests.soak.pictures import LABELS, PICTURES
 ROOT = Path(__file__).parents[2]
 SOURCES = (
     *("nbkit/**/*.py", "nbkit/*/static/*.js", "labextension/src/**/*.ts*"),
-    "tests/golden/**/tables.csv",  # headings that name a device
+    *("tests/golden/**/tables.csv", "tests/soak/pictures.py"),  # devices, runs
 )
 
 

@@ -28,8 +28,8 @@ def install(folder, monkeypatch, name, version):
 
 
 def packages():
-    first = itertools.takewhile(lambda one: one.what != "CPUs", health.checks())
-    return [one for one in first if one.what == "Packages"]
+    first = itertools.takewhile(lambda check: check.subject != "CPUs", health.checks())
+    return [check for check in first if check.subject == "Packages"]
 
 
 def test_the_lock_is_read_for_this_python_and_this_machine():
@@ -70,10 +70,10 @@ def test_a_package_that_is_newer_than_tested_is_a_fact(tmp_path, monkeypatch):
 
     (finding,) = packages()
 
-    assert finding.state == "info"
-    assert finding.detail.startswith("newer than tested: ")
-    assert f"psutil 999.1 ({version} tested)" in finding.detail
-    assert "pytest" not in finding.detail
+    assert finding.severity == "note"
+    assert finding.evidence.startswith("newer than tested: ")
+    assert f"psutil 999.1 ({version} tested)" in finding.evidence
+    assert "pytest" not in finding.evidence
 
 
 def test_where_all_is_tested_nothing_is_said(tmp_path, monkeypatch):

@@ -59,7 +59,7 @@ def test_launch_without_pidfd(tmp_path, monkeypatch):
     with pytest.raises(LaunchError, match=r"pidfd_open.* Linux 5\.3 or newer"):
         nbkit.launch(model="resnet18", device="cpu")
     assert nbkit.runs() == []
-    assert next(checks()).state == "failure"
+    assert next(checks()).severity == "error"
 
 
 def test_detach_early_exit(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
 from nbkit.questions.concurrent_jobs.page import result as jobs_result
 from nbkit.questions.study_report import make
 from nbkit.review.causes import Cause
+from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 from tests.questions.conftest import edit_metrics
 from tests.studies.written_study import write_runs
@@ -23,7 +24,9 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
     base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
     planned = Planned((1, 1), NOT_PINNED)
     arms = dict.fromkeys([*planned.alone, *planned.jobs], base)
-    plan = {"planned": [asdict(planned)], "chosen": {}}
+    plan = {"planned": [asdict(planned)], "chosen": {}, "threads_per_rank": 1}
+    plan |= dict.fromkeys(("cpu_shares", "share_cores", "copies"), ())
+    values = {"device": "cpu", "seed": 0}
     study = Study.create(
         "jobs",
         arms,
@@ -31,6 +34,7 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
         concurrent=[planned.jobs],
         kind="concurrent_jobs",
         plan=plan,
+        parameters=Parameters(values, dict.fromkeys(values, "notebook")),
     )
     write_runs(study, dict.fromkeys(arms, 100.0))
     others = Cause.of(

@@ -24,8 +24,8 @@ def write_samples(written, *utilization):
     path.parent.mkdir(exist_ok=True)
     lines = [{"kind": "header"}]
     for number, t in enumerate(range(90, 130)):
-        # Before the measured steps nothing is computed.
-        percent = utilization[number % len(utilization)] if t >= 105 else 0
+        # Before and after the measured steps nothing is computed.
+        percent = utilization[number % len(utilization)] if 105 <= t < 120 else 0
         gpu = {"uuid": "GPU-a", "gpu_utilization_percent": percent}
         busy = {"uuid": "GPU-b", "gpu_utilization_percent": 100}
         lines.append({"kind": "sample", "t": t + 0.5, "gpus": [gpu, busy]})

@@ -165,6 +165,14 @@ def test_metric_report_answers_by_an_arm_with_a_verdict(small):
     assert "Best of 3 arms." in made.answer
 
 
+def test_metric_report_names_the_best_of_better_arms(small):
+    lowest = [0.9 * loss for loss in LOWER]
+
+    made = make(logged(small, {"base": LOSSES, "new": LOWER, "newest": lowest}))
+
+    assert made.answer.startswith("newest is better than base")
+
+
 def test_given_up_keeps_a_study_of_which_an_arm_diverges(small):
     losses = {"base": LOSSES, "new": LOWER, "lost": [NAN] * 2}
     given_up = GivenUp(logged(small, {arm: [] for arm in losses}))

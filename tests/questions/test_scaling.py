@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +34,7 @@ def measured(sizes, *, devices=A100, chosen=None, requested=8, times=(), **facts
     8 GPUs a node are requested for.
     """
     plan = {
-        "devices": asdict(devices),
+        "devices": {"count": devices.count, "name": devices.name},
         "requested": requested,
         "measured": max(sizes),
         "gpus_per_node": 8,

@@ -172,6 +172,14 @@ def test_reference_of_is_that_of_the_same_cudnn_setting(written, benchmark, rate
     assert reference_of(run).images_per_second == rate
 
 
+def test_reference_of_replayed_gpus_is_none(written):
+    run = written()
+    launch = {**run.record["launch"], "replayed": True}
+    write_json(run.paths.record, {**run.record, "launch": launch})
+
+    assert reference_of(run) is None
+
+
 @pytest.mark.nonfinite
 def test_compare_shows_a_run_beside_a_published_row(written):
     run = written()

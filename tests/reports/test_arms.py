@@ -114,12 +114,12 @@ def test_arms_sentence_cpu():
 
 
 def test_arms_table_without_rate():
-    found = Arms({"a": runs(STEADY), "b": runs([None])}, "a")
+    found = Arms({"a": runs(STEADY), "b": runs([100.0, None])}, "a")
 
     row = cells(found.table(), "b")
 
     assert (row["images/s"], row["ratio"], row["verdict"]) == (None, None, None)
-    assert row["95% CI (n)"] == "– (1)"
+    assert row["95% CI (n)"] == "– (2)"
     with pytest.raises(NotEnoughDataError, match="'c' has no finished run"):
         found.row("c")
 

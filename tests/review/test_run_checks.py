@@ -93,10 +93,10 @@ def test_a_healthy_run_has_no_finding(written):
                     "launch": {"unverified_devices": {"GPU-1": "process 7, maybe ..."}}
                 }
             },
-            "other-processes",
+            "shared-gpu",
         ),
         ({"record": {"machine": {"usable_memory_bytes": 10**12}}}, "cached-data"),
-        ({"record": {"system": {"other_gpu_processes": 2}}}, "other-processes"),
+        ({"record": {"system": {"other_gpu_processes": 2}}}, "shared-gpu"),
         (
             {
                 "record": {

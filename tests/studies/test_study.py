@@ -50,7 +50,8 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(
         "quick": small(gpus=1, steps=3, warmup_steps=1),
         "slow": small(gpus=1, steps=30, model="lingers"),
     }
-    study = nbkit.Study.create("demo", arms, environment={"OMP_NUM_THREADS": "1"})
+    variables = {"OMP_NUM_THREADS": "1", "ONLY_OF_THE_STUDY": "1"}
+    study = nbkit.Study.create("demo", arms, environment=variables)
 
     def stop_the_slow_run():
         quick = first_step_of_a_new_run()
@@ -64,6 +65,8 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(
     linger.unlink()
 
     assert study.study_id in stopped.value.__notes__[0]
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+    assert "ONLY_OF_THE_STUDY" not in os.environ
     assert [slot.arm for slot in study.missing] == ["slow"]
     [quick] = study.runs_by_arm()["quick"]
 

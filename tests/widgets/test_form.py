@@ -214,7 +214,7 @@ def test_no_run_gets_a_gpu_of_a_trace(form):
 def test_a_form_that_is_closed_lets_go_of_page_and_gpus(form, monkeypatch):
     wait_for_form_threads()
     closed = []
-    monkeypatch.setattr(GpuReader, "close", closed.append)
+    monkeypatch.setattr(GpuReader, "close", lambda reader: closed.append(reader))
 
     form.close()
 

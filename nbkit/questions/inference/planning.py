@@ -145,8 +145,8 @@ def describe(plan: PlanValues) -> list[str]:
     """Return what is measured, with which weights, and what is skipped."""
     return [
         *_where(plan),
-        *(_SKIPPED[code] for code in plan.facts.get("skipped", ())),
         *unsupported_note(plan.facts),
+        *(_SKIPPED[code] for code in plan.facts.get("skipped", ())),
         _what(plan),
         *_weights_notes(plan),
         *_enough_images(plan),

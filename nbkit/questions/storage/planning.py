@@ -115,7 +115,6 @@ def plan(parameters: Parameters) -> StoragePlan:
         prepared={
             "places": [asdict(place) for place in places],
             "stage_of": {arm: list(stage) for arm, stage in stage_of.items()},
-            "is_cpu": devices.is_cpu,
             "cache": p.cache,
             "emulated": emulated.to_dict(),
             "gpus": p.gpus,

@@ -131,7 +131,7 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
         f"{operations / len(speed.readings):,.0f}",
         f"{speed.mean_operation_bytes / 1024:,.0f} KiB",
         f"{speed.threads}",
-        speed.engine,
+        speed.engine_name,
     ]
 
 

@@ -84,6 +84,7 @@ def plan(parameters: Parameters) -> Plan:
     estimated = training_recipe(p.estimate_recipe)
     workload(estimated)  # raises immediately if there is nothing to estimate
     gpu_names = tuple(GPUS if p.estimate_for is None else p.estimate_for)
+    elsewhere(estimated, gpu_names)  # raises immediately for an unknown GPU
     return Plan(
         arms=arms,
         unrepeated=_short_runs(estimated, p, devices, defaults),
