@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -26,7 +27,10 @@ class Line:
 @pytest.fixture
 def written(tmp_path, monkeypatch):
     """Return a run whose supervisor, this process, nobody waits for."""
-    hurried = SimpleNamespace(monotonic=itertools.count(0, 10).__next__, sleep=id)
+    seconds = itertools.count(0, 10)
+    hurried = SimpleNamespace(
+        monotonic=lambda: next(seconds), sleep=lambda nap: time.sleep(nap)
+    )
     monkeypatch.setattr("nbkit.launch.run.time", hurried)
     return WrittenRun(tmp_path)
 
