@@ -22,12 +22,12 @@ function reasons(trans: TranslationBundle): Words {
     timeout: trans.__('timeout'),
     'no library': trans.__('no library'),
     'driver too old': trans.__('driver too old'),
-    'gpu lost': trans.__('gpu lost'),
-    'gpu needs a reset': trans.__('gpu needs a reset'),
+    'gpu lost': trans.__('GPU lost'),
+    'gpu needs a reset': trans.__('GPU needs a reset'),
     'blocked by the system': trans.__('blocked by the system'),
     'version mismatch': trans.__('version mismatch'),
     'no longer supported': trans.__('no longer supported'),
-    'no gpu': trans.__('no gpu'),
+    'no gpu': trans.__('no GPU'),
     'first reading': trans.__('first reading'),
     unknown: trans.__('unknown')
   };

@@ -82,19 +82,19 @@ class Examination:
         for line in _read(self.output).splitlines(keepends=True):
             if line.endswith("\n"):
                 result = Finding(**json.loads(line))
-                last = repr(result.subject)
+                last = f"the check {result.subject!r}"
                 yield result
         if code is None:
             evidence = f"{self.module} does not respond after {last}"
             action = (
-                "check dmesg for a driver or file server error; python -m "
-                f"{self.module} prints each check"
+                "check dmesg for a driver or file server error; to see each check, run "
+                f"python -m {self.module}"
             )
             yield Finding("Checks", "error", evidence, action)
         elif code:
             stderr_lines = _read(self.errors).strip().splitlines()[-1:] or ["no output"]
             evidence = f"{self.module} ended after {last} with exit code {code}: "
-            action = f"python -m {self.module} shows its full output"
+            action = f"to see its full output, run python -m {self.module}"
             yield Finding("Checks", "error", evidence + stderr_lines[0], action)
 
 
@@ -161,7 +161,7 @@ def add_to(commands: Commands) -> None:
         "prevents common uses of this machine; a warning affects performance or "
         "only one feature. A missing GPU is not an error; a GPU that torch cannot "
         "use is one. With --gpus, check only the GPUs and an all-reduce over the free "
-        "GPUs. The exit code is 1 if a check fails, else 0.",
+        "GPUs. The exit code is 1 if there is an error, else 0.",
         example="nbkit doctor --json > doctor.json",
     )
     parser.add_argument(

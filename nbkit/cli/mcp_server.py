@@ -49,9 +49,9 @@ def add_to(commands: Commands) -> None:
         description="Serve read-only tools to an agent over the Model Context Protocol "
         "on standard input and output: gpus, runs, show, logs, report, compare, "
         "diagnose. No tool accepts code, and none stops a run. gpus returns the output "
-        "of nbkit monitor --json, any other tool that of the command of the same name "
-        "with --json. With --allow-try, the tool try compares scripts below a folder "
-        "with earlier commits.",
+        "of nbkit monitor --json; each other tool returns the output of the command of "
+        "the same name with --json. With --allow-try, the tool try compares scripts "
+        "below a folder with earlier commits.",
         example="nbkit mcp --allow-try experiments --max-gpus 2",
     )
     parser.add_argument(
@@ -65,7 +65,7 @@ def add_to(commands: Commands) -> None:
         "--allow-try",
         type=Path,
         metavar="FOLDER",
-        help="add the tool try, for scripts below this folder; it is the working "
+        help="add the tool try, for scripts below this folder, which is the working "
         "directory of their runs",
     )
     parser.add_argument(
@@ -194,7 +194,7 @@ class _Trials:
         self._starts = arguments.max_starts
         self._one_at_a_time = asyncio.Lock()
         if not self._folder.is_dir():
-            message = f"--allow-try {self._folder} is not a folder. Name a folder."
+            message = f"--allow-try {self._folder} is not a folder. Pass a folder."
             raise ConfigError(message)
 
     async def compare(
@@ -251,11 +251,11 @@ class _Trials:
         rules = (
             (
                 path.is_relative_to(self._folder),
-                f"script={script!r} is outside {self._folder}. Use one inside.",
+                f"script={script!r} is outside {self._folder}. Use a script in it.",
             ),
             (
                 not against.startswith("-"),
-                f"against={against!r} is not a commit. Use one, such as HEAD~1.",
+                f"against={against!r} is not a commit. Use a commit, such as HEAD~1.",
             ),
             (
                 1 <= gpus <= self._gpus,

@@ -43,8 +43,8 @@ def add_to(commands: Commands) -> None:
         summary="show the GPUs and their processes, as in the sidebar",
         description="Show utilization, memory (GiB), power (W), temperature (C), "
         "clock (MHz) and processes of each GPU until Ctrl-C. "
-        "NBKIT_GPU_SOURCE=replay:eight-gpus replays a synthetic trace instead, "
-        "replay:FILE one that you recorded.",
+        "NBKIT_GPU_SOURCE=replay:eight-gpus replays a synthetic trace instead, and "
+        "NBKIT_GPU_SOURCE=replay:FILE a recorded trace.",
         example="nbkit monitor --interval 5",
     )
     parser.add_argument(

@@ -31,8 +31,9 @@ def add_to(commands: Commands) -> None:
         summary="list the runs of the store, newest first",
         description="List the runs of the store, newest first. Images/s is the "
         "throughput of all ranks over the measured steps, or over the last 20 steps "
-        "of an active run. Duration is the time that ranks ran; age is the time since "
-        "the first start. A dash means unknown.",
+        "of an active run; without measured steps, the last logged value. Duration is "
+        "the time that ranks ran; age is the time since the first start. A dash means "
+        "unknown.",
         example="nbkit runs --state running",
     )
     parser.add_argument(
@@ -89,7 +90,7 @@ def _limit(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdecimal():
-        message = f"{text!r} is not an integer (minimum 0) or all"
+        message = f"{text!r} is neither an integer of 0 or more nor 'all'"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 

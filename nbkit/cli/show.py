@@ -39,9 +39,9 @@ def add_to(commands: Commands) -> None:
         "--lines",
         type=int,
         metavar="N",
-        help="show the last N log lines, at most 500, of the first failed rank "
-        f"(default: {_LOG_LINES}, or 0 if its traceback is shown), or of rank 0 if no "
-        "rank failed (default: 0)",
+        help="show the last N log lines, at most 500: after a failure, of the first "
+        f"failed rank or the supervisor (default: {_LOG_LINES}, or 0 if a traceback is "
+        "shown); otherwise, of rank 0 (default: 0)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the run's record as JSON"
@@ -63,7 +63,7 @@ def add_to(commands: Commands) -> None:
         "--stream",
         choices=("stdout", "stderr"),
         default="stdout",
-        help="(default: stdout)",
+        help="output stream (default: stdout)",
     )
     parser.add_argument(
         "--lines",
@@ -183,8 +183,8 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     lines += _section("Slurm", _job(run).items())
     lines += ["", f"Folder: {run.paths.root} (output of ranks: logs/)"]
     if live.snapshot()["head"]["can_resume"]:
-        lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() continues from its ")
-        lines[-1] += "newest checkpoint"
+        lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() continues the run ")
+        lines[-1] += "from its newest checkpoint"
     return [*lines, *_log(live, log_lines)]
 
 
@@ -236,7 +236,7 @@ def _high_bit_depth(high_bit_depth: Mapping[str, Any]) -> str:
         return depth
     first = (high_bit_depth.get("first") or ["unknown"])[0]
     more = f" and {coarse - 1:,} more" if coarse > 1 else ""
-    return f"{depth}; {coarse:,} with 16 or fewer gray levels ({first}{more})"
+    return f"{depth}; {coarse:,} of them keep 16 or fewer gray levels ({first}{more})"
 
 
 def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -249,7 +249,7 @@ def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         for image in images[:_MOST_IMAGES]
     ]
     if more := count - len(rows):
-        rows.append(("more", f"{more:,} (worker.json: the first {len(images):,})"))
+        rows.append(("more", f"{more:,} (worker.json lists {len(images):,})"))
     return rows
 
 

@@ -33,8 +33,8 @@ def add_to(commands: Commands) -> None:
         "zip file that only you can read.",
         example="nbkit export k3f9 run.zip",
     )
-    parser.add_argument("run", metavar="RUN", help="a run or a study, by id")
-    parser.add_argument("file", metavar="FILE", help="an existing file is replaced")
+    parser.add_argument("run", metavar="RUN", help="id of a run or study")
+    parser.add_argument("file", metavar="FILE", help="zip file, replaced if it exists")
     parser.add_argument(
         "--checkpoints", action="store_true", help="include checkpoints"
     )
@@ -77,7 +77,7 @@ def add_to(commands: Commands) -> None:
         "--folder", help="the output folder (default: the study's folder)"
     )
     parser.add_argument(
-        "--json", action="store_true", help="print it as JSON, and write no file"
+        "--json", action="store_true", help="print the result as JSON; write no files"
     )
 
     parser = add_command(

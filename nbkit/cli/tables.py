@@ -78,8 +78,8 @@ def with_table(text: str, name: str, table: str) -> str:
     _, closing, after = remainder.partition(f"<!-- /{name} -->")
     if not opening or not closing:
         message = (
-            f"no <!-- {name} --> followed by <!-- /{name} -->; write both where the "
-            "table belongs."
+            f"The page has no <!-- {name} --> followed by <!-- /{name} -->. Write both "
+            "where the table belongs."
         )
         raise StoreError(message)
     return f"{before}{opening}\n{table}\n{closing}{after}"

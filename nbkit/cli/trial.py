@@ -41,8 +41,8 @@ def add_to(commands: Commands) -> None:
         required=True,
         help="metric that the script passes to nbkit.log, writes to TensorBoard, or "
         "prints as 'step 10: name value' or (in its last 50 lines) 'name: value'. NAME "
-        "compares its last value; mean:NAME, best:NAME and step1000:NAME compare "
-        "others; seconds compares the duration",
+        "compares the last value, mean:NAME the mean, best:NAME the best value, "
+        "step1000:NAME the value of step 1000; seconds compares the duration",
     )
     parser.add_argument(
         "--better",
@@ -74,20 +74,23 @@ def add_to(commands: Commands) -> None:
         "--parallel",
         type=int,
         metavar="N",
-        help="maximum number of concurrent runs (default: one per free GPU; 1 if the "
-        "metric is a time or rate)",
+        help="maximum number of concurrent runs (default: one per free GPU; 1 on CPUs "
+        "or if the metric is a time, rate or energy)",
     )
     parser.add_argument(
         "--minutes",
         type=float,
-        help="time limit; a run that would exceed it is not started (default: none)",
+        help="time limit in minutes; a run that would exceed it is not started "
+        "(default: none)",
     )
-    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument(
+        "--gpus", type=int, default=1, metavar="N", help="GPUs per run (default: 1)"
+    )
     parser.add_argument(
         "--device",
         choices=("auto", "cuda", "cpu"),
         default="auto",
-        help="default: GPUs if available, else CPUs",
+        help="device type (default: auto, GPUs if available, else CPUs)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

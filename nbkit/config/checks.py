@@ -67,12 +67,12 @@ _RULES = (
     _Rule(
         "weights",
         lambda v, _: not v,
-        "is empty. Use 'random', 'pretrained', a run or a checkpoint",
+        "is empty. Use 'random', 'pretrained', a run's id or a checkpoint's path",
     ),
     _Rule(
         "weights",
         lambda v, of: v != "random" and of["task"] not in ("train", "inference"),
-        "require a model, but task={task!r} has none. Use 'random'",
+        "requires a model, but task={task!r} has none. Use 'random'",
     ),
     _Rule(
         "precision",
@@ -95,8 +95,7 @@ _RULES = (
     _Rule(
         "batch_size_per_gpu",
         lambda v, of: v == "max" and of["task"] in ("load", "inference"),
-        "'max' is determined with training steps, but task={task!r} has none. Use a "
-        "number",
+        "is determined with training steps, but task={task!r} has none. Use a number",
     ),
     # The next replay overwrites the gradients that are being summed:
     # https://github.com/pytorch/pytorch/issues/181723
@@ -309,9 +308,9 @@ class ExperimentChecks(Model):
             enough = math.ceil((needed + _START_SECONDS) / 60) <= value.timeout_min
             less = f", or slurm_signal_delay_s={needed}" if enough else ""
             message = (
-                f"timeout_min={value.timeout_min} is too short for a start of "
-                f"{_START_SECONDS} s and a stop {delay} s before the limit. Set "
-                f"timeout_min={minutes} or more{less}"
+                f"timeout_min={value.timeout_min} is too short: the start needs "
+                f"{_START_SECONDS} s, and the run stops {delay} s before the limit. "
+                f"Set timeout_min={minutes} or more{less}"
             )
             raise ValueError(message)
         return value

@@ -74,7 +74,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _type(annotation: Any) -> str:
-    """Return which values there are, as in ``int, 1 or more, or None``."""
+    """Return which values there are, as in ``int >= 1 or None``."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if annotation in (None, NoneType):
         return "None"
@@ -93,18 +93,18 @@ def _type(annotation: Any) -> str:
 
 
 def _range(constraints: list[Any]) -> str:
-    """Return the limits of a number in words."""
+    """Return the limits of a number, as in `` >= 1 and <= 64``."""
     words = []
     for constraint in constraints:
         match constraint:
             case annotated_types.Ge(ge=limit):
-                words.append(f"from {limit}")
+                words.append(f">= {limit}")
             case annotated_types.Gt(gt=limit):
-                words.append(f"above {limit}")
+                words.append(f"> {limit}")
             case annotated_types.Le(le=limit):
-                words.append(f"to {limit}")
+                words.append(f"<= {limit}")
             case annotated_types.Lt(lt=limit):
-                words.append(f"below {limit}")
+                words.append(f"< {limit}")
             case _:
                 pass
-    return " " + " ".join(words) if words else ""
+    return " " + " and ".join(words) if words else ""

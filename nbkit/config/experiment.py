@@ -50,13 +50,13 @@ class ExperimentConfig(ExperimentChecks):
     task: Literal["train", "load", "inference", "allreduce", "function", "script"] = (
         "train"
     )
-    """``train`` trains the model; ``load`` only runs its data loading; ``inference``
+    """``train`` trains the model; ``load`` only loads the training data; ``inference``
     times the forward pass by batch size, and scores the evaluation images;
-    ``allreduce`` measures collective bandwidth; ``function`` and ``script`` run the
+    ``allreduce`` measures all-reduce bandwidth; ``function`` and ``script`` run the
     function or script passed to `nbkit.launch`."""
     emulated_step_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
-    """Emulated compute time: ``task="load"`` waits this long after each batch; 0 reads
-    at full speed."""
+    """Emulated compute time: seconds that ``task="load"`` waits after each batch; 0
+    loads at full speed."""
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
     num_classes: Annotated[int, Field(ge=2)] | None = None
@@ -67,8 +67,8 @@ class ExperimentConfig(ExperimentChecks):
     downloaded once; with a new output layer for other classes), the id of a run (its
     newest checkpoint, trained on the same classes), or the path of a checkpoint."""
     weight_perturbation: Annotated[float, Field(ge=0, le=0.1)] = 0.0
-    """Random relative perturbation of every weight before the first step, to measure
-    the effect of rounding: 2**-23 is the last bit of fp32."""
+    """Relative size of a random perturbation of every weight before the first step, to
+    measure the effect of rounding (2**-23 is the last bit of fp32); 0 disables it."""
 
     # Precision
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp32"
@@ -83,7 +83,8 @@ class ExperimentConfig(ExperimentChecks):
     """Compile the model with torch.compile; required for ``int8`` on a GPU.
     The layout ``channels_first`` is preserved."""
     cuda_graphs: bool = False
-    """Replay the model's kernels as CUDA graphs; needs a GPU."""
+    """Replay the model's kernels as CUDA graphs; for training on a GPU, without
+    ``compile`` and without gradient accumulation."""
     cudnn_benchmark: (
         # First step and images/s of a ResNet-50, batch 256, one start each on an H100:
         #          off            limit 1         limit 4         limit 10
@@ -101,9 +102,10 @@ class ExperimentConfig(ExperimentChecks):
 
     # Batch
     batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
-    """Images per rank and forward pass; ``max`` probes for the largest power of two
-    (and half steps) that fits in GPU memory, in a separate process. With 64, the newest
-    GPUs wait for their host: use 256, or ``cuda_graphs``."""
+    """Images per rank and forward pass; ``max`` finds, in a separate process, the
+    largest size that fits in GPU memory: a power of two, or 1.5 times one (64, 96, 128,
+    192, ...). With 64, recent GPUs wait for kernel launches: use 256, or
+    ``cuda_graphs``."""
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4_096)] = 1
     """Forward and backward passes before each optimizer step."""
 
@@ -142,26 +144,28 @@ class ExperimentConfig(ExperimentChecks):
 
     # Duration
     epochs: Annotated[int, Field(ge=1)] | None = None
-    """Length in epochs; set either ``epochs`` or ``steps``."""
+    """Length in epochs; set at most one of ``epochs`` and ``steps``."""
     steps: Annotated[int, Field(ge=1)] | None = None
     """Length in optimizer steps. With neither ``steps`` nor ``epochs``, a run measures
-    at least 6 s and 20 steps, at most 30 s (or 3 steps), at the peak learning rate."""
+    20 steps or 6 s, whichever is longer, but at most 30 s (and at least 3 steps), at
+    the peak learning rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
-    """Leading steps that are not measured (allocation, autotuning, compilation); half
-    of ``steps`` if all would be (the record's ``parameter_sources`` say so). A run
-    without a given length continues its warm-up until the rate is stable."""
+    """First steps, which are not measured (allocation, autotuning, compilation); if
+    ``steps`` is not larger, half of ``steps`` (noted in the record's
+    ``parameter_sources``). A run without a given length continues its warm-up until
+    the rate is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
-    kept. Otherwise the run continues, and the record names the step."""
+    kept. If False, the run continues, and the record names the step."""
 
     # Data
     data: str = "synthetic"
     """``synthetic`` (made on the device), ``photos`` (crops of scikit-image's
     photographs, made once), ``synthetic-multilabel`` (drawn patterns with several
-    labels, made once), ``cifar10`` or ``imagenette`` (downloaded once), or a path: of
-    an image folder (one subfolder per class, or ``train/`` and ``val/`` of such
-    folders), of the CSV file of a multi-label set or of NIH ChestX-ray14, or of a
-    folder of WebDataset, RecordIO or TFRecord files."""
+    labels, made once), ``cifar10`` or ``imagenette`` (downloaded once), or the path
+    of an image folder (one subfolder per class, or ``train/`` and ``val/`` with such
+    subfolders), of a multi-label CSV file, of the table or folder of NIH ChestX-ray14,
+    or of a folder of WebDataset, RecordIO or TFRecord files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
     (configurable steps over TFRecord files) or ``naive`` (one image at a time);
@@ -172,11 +176,13 @@ class ExperimentConfig(ExperimentChecks):
     """Handling of images that cannot be decoded: ``stop`` ends the run before training,
     ``skip`` omits them. The record names them."""
     missing_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
-    """Handling of a blank or nan in a label column of a CSV file: read as ``zero`` or
-    ``one``, ``ignore`` the image, or ``refuse`` the file (the error names the line)."""
+    """Handling of a blank or nan in a label column of a CSV file: ``zero`` and ``one``
+    read it as 0 or 1, ``ignore`` omits the image, ``refuse`` rejects the file (the
+    error names the line)."""
     uncertain_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
-    """Handling of -1 or a word such as ``unsure`` in a label column of a CSV file, with
-    the same choices: U-Zeros, U-Ones and U-Ignore of CheXpert."""
+    """Handling of -1 or a word such as ``unsure`` in a label column of a CSV file, as
+    for ``missing_labels`` (``zero``, ``one`` and ``ignore`` are CheXpert's U-Zeros,
+    U-Ones and U-Ignore)."""
     image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
     """Side of the square training and evaluation image, in pixels."""
     crop_area_min: Annotated[float, Field(gt=0, le=1)] = 0.08
@@ -188,17 +194,19 @@ class ExperimentConfig(ExperimentChecks):
 
     # Evaluation and checkpoints
     evaluation_period_epochs: Annotated[int, Field(ge=1)] | None = None
-    """Epochs between evaluations (always one at the end); None disables evaluation."""
+    """Epochs between evaluations, with a last one at the end of the run; None disables
+    evaluation."""
     evaluation_offset_epochs: Annotated[int, Field(ge=0)] = 0
-    """Epochs before the first evaluation period begins."""
+    """Epoch after which the first evaluation period begins."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Stop once an evaluation reaches this top-1 accuracy (0 to 1)."""
     checkpoint_period_steps: Annotated[int, Field(ge=1)] | None = None
-    """Steps between checkpoints; a graceful stop always saves one."""
+    """Steps between checkpoints; None disables periodic checkpoints. A graceful stop
+    always saves one."""
     checkpoint_at_end: bool = False
     """Save a checkpoint after the last step."""
     checkpoints_kept: Annotated[int, Field(ge=1)] = 2
-    """Complete checkpoints kept; older ones are removed."""
+    """Number of complete checkpoints to keep; older ones are removed."""
     tensorboard: bool = True
     """Write TensorBoard event files."""
     profile: bool = False
@@ -209,47 +217,51 @@ class ExperimentConfig(ExperimentChecks):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of weights, data order, augmentation and synthetic images."""
     deterministic: bool = False
-    """Use deterministic algorithms only: equal seeds give bitwise equal losses; slower.
-    On GPUs, NCCL then reduces in rings, not in NVLink switches (``NCCL_ALGO=Ring``,
-    ``NCCL_NVLS_ENABLE=0``)."""
+    """Use only deterministic algorithms, which are slower: equal seeds give bitwise
+    equal losses. On GPUs, NCCL then reduces in rings, not in NVLink switches
+    (``NCCL_ALGO=Ring``, ``NCCL_NVLS_ENABLE=0``)."""
 
     # Devices
     gpus: Annotated[int, Field(ge=1, le=1_024)] = 1
     """Processes per node, one per device (torchrun's nproc_per_node)."""
     nnodes: Annotated[int, Field(ge=1, le=65_536)] = 1
-    """Nodes; world_size = nnodes x gpus."""
+    """Number of nodes; world_size = nnodes x gpus."""
     device: Literal["auto", "cuda", "cpu", "replay"] = "auto"
     """``cuda``, ``cpu``, ``auto`` (GPUs if there are any, else CPUs), or ``replay``, a
     demo without GPUs: the run leases replayed GPUs, and computes on CPUs."""
     devices: tuple[int | str, ...] | None = None
     """GPUs by NVML index or UUID; None uses the first free ones."""
     oversubscribe: bool = False
-    """Allow several ranks per device; shown in records and reports."""
+    """Allow several ranks per device, and use devices of other runs instead of waiting
+    for free ones. Records and reports mention it."""
     cpus: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     """CPU numbers to which ranks and their loading processes are pinned; None allows
     all CPUs of the launcher."""
     cpu_binding: Literal["none", "cores", "numa", "socket"] = "none"
-    """CPU binding of a rank: ``none``, ``numa`` to its GPU's NUMA node (torchrun's
-    ``--numa-binding=node``), ``socket`` to its GPU's socket (mpirun's ``--map-by
-    socket``), ``cores`` to an equal number of whole cores near its GPU. On CPUs,
-    ranks are spread over the NUMA nodes or sockets in blocks. If that is not
-    possible, the rank continues unbound, and the run's record has the reason."""
+    """CPU binding of a rank: ``none``; ``numa``, to its GPU's NUMA node (torchrun's
+    ``--numa-binding=node``); ``socket``, to its GPU's socket (torchrun's
+    ``--numa-binding=socket``); or ``cores``, to whole cores near its GPU, equally many
+    for every rank. On CPUs, ranks are distributed over the NUMA nodes or sockets in
+    blocks. If binding is not possible, the rank continues unbound, and the run's record
+    states the reason."""
     engine: str = "local"
     """Launch engine: ``local`` (this machine), ``slurm`` (a Slurm job), ``manual`` (a
-    torchrun line that you paste on each host), or a plug-in."""
+    torchrun command that you run on each host), or a plug-in."""
 
     # Timeouts and restarts
     stop_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
-    """Time for a graceful stop (step boundary, checkpoint) before ranks are killed."""
+    """Seconds for a graceful stop (end of the step, checkpoint) before ranks are
+    killed."""
     collective_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 1_800.0
-    """Timeout of one collective operation in torch."""
+    """Timeout of one collective operation in torch, in seconds."""
     max_restarts: Annotated[int, Field(ge=0, le=1_000)] = 0
-    """Restarts after a rank failed, was killed or hung, from the newest complete
-    checkpoint (or from the beginning)."""
+    """Maximum number of restarts after a rank fails, is killed or hangs, from the
+    newest complete checkpoint (without one, from the beginning). Failures that would
+    recur are not restarted."""
     hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] | None = 600.0
-    """End a run as hung after this time without progress on any rank (including the
-    first step, with compilation); None, the default of functions, scripts and modules,
-    sets no limit. Each `nbkit.log` call counts as progress."""
+    """Seconds without progress on any rank after which a run is ended as hung (the
+    first step includes compilation); None, the default of functions, scripts and
+    modules, sets no limit. Each `nbkit.log` call counts as progress."""
 
     # All-reduce
     allreduce: AllReduceConfig = AllReduceConfig()

@@ -21,16 +21,19 @@ class ManualConfig(Model):
     """
 
     rendezvous_host: str = ""
-    """Rendezvous host: a name or address that all hosts resolve (IPv6 in brackets); if
-    empty, the launching host, which must then run ranks."""
+    """Rendezvous host, which must run ranks: a name or address that all hosts resolve
+    (IPv6 in brackets); if empty, the launching host."""
     rendezvous_port: Annotated[int, Field(ge=1_024, le=65_535)] | None = None
-    """Free port of that host; None uses a free port of this host, or 29400 (torchrun's
-    default) on another host."""
+    """Free port of the rendezvous host; None uses a free port if that is the launching
+    host, and otherwise 29400 (torchrun's default)."""
 
     @field_validator("rendezvous_host")
     @classmethod
     def _is_a_host(cls, value: str) -> str:
         if not _HOST.fullmatch(value):
-            message = "is not a host or [IPv6] address. Set the port in rendezvous_port"
+            message = (
+                "is not a host name or address (IPv6 in brackets). Set the port in "
+                "rendezvous_port"
+            )
             raise ValueError(message)
         return value

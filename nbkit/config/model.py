@@ -147,9 +147,9 @@ def _sentence(error: Any, fields: list[str]) -> str:
         return f"{where}={value} is not a field.{near + listed or ' Remove it.'}"
     texts = {
         "greater_than_equal": "is below {ge}. Use {ge} or more.",
-        "greater_than": "is not above {gt}. Use a larger value.",
+        "greater_than": "is not above {gt}. Use a value above {gt}.",
         "less_than_equal": "is above {le}. Use {le} or less.",
-        "less_than": "is not below {lt}. Use a smaller value.",
+        "less_than": "is not below {lt}. Use a value below {lt}.",
         "int_parsing": "is not a whole number. Use an integer.",
         "int_type": "is not a whole number. Use an integer.",
         "int_from_float": "is not a whole number. Use an integer.",
@@ -160,5 +160,5 @@ def _sentence(error: Any, fields: list[str]) -> str:
         "value_error": "{error}.",
     }
     template = texts.get(kind, "")
-    text = template.format(**context) if template else error["msg"] + ". Change it."
+    text = template.format(**context) if template else error["msg"] + "."
     return f"{where}={value}: {text}".replace("?.", "?").replace(". .", ".")

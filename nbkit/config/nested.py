@@ -28,21 +28,22 @@ class DaliConfig(Model):
     preallocate_width_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Image width to preallocate for before the first batch; 0 disables it."""
     preallocate_height_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
-    """Image height to preallocate for before the first batch."""
+    """Image height to preallocate for before the first batch; 0 disables it."""
 
 
 class LoaderConfig(Model):
     """Settings of the loaders; each field names the loaders that use it."""
 
     num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
-    """Loading processes per GPU (``dali`` and ``tfrecord``: threads); None divides the
-    usable CPUs among the ranks, less one for the training process, up to 32. ``naive``
-    uses none."""
+    """Loading processes per rank (``dali`` and ``tfrecord``: threads); None uses the
+    rank's share of the usable CPUs minus one for training, from 1 to 32. ``naive`` uses
+    none."""
     prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
     """Batches prefetched by each loading process of ``torch``, or by each ``prefetch``
     step of ``tfrecord`` after batching."""
     pin_memory: bool | None = None
-    """Copy through page-locked host memory (``torch``); None does so on GPUs only."""
+    """Copy through page-locked host memory (``torch``); None enables this on GPUs
+    only."""
     pipeline: str = "chexnet_new"
     """Pipeline of ``tfrecord``: ``chexnet_old``, ``chexnet_new``, or steps such as
     ``list,shard,interleave,shuffle,map_and_batch,prefetch``."""
@@ -62,7 +63,7 @@ class AllReduceConfig(Model):
     bytes_min: Annotated[int, Field(ge=4, le=2**34)] = 2**10
     """Smallest message, in bytes."""
     bytes_max: Annotated[int, Field(ge=4, le=2**34)] = 2**28
-    """Maximum size, in bytes; sizes grow from ``bytes_min`` by a factor of 4."""
+    """Largest message, in bytes; sizes grow from ``bytes_min`` by a factor of 4."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Timed all-reduces of each size."""
     warmup_iterations: Annotated[int, Field(ge=0, le=10_000)] = 5
@@ -85,8 +86,8 @@ class InferenceConfig(Model):
     """Images per forward pass; each batch size is one measurement."""
     batches: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """Timed forward passes of each batch size. Slow passes end at a time limit: 50 ms
-    per requested pass, but at least five seconds and three passes. On a GPU, as many
-    back-to-back passes follow, for at least six seconds; they give rate and energy."""
+    per requested pass, but at least 5 s and three passes. On a GPU, at least as many
+    back-to-back passes follow, for at least 6 s, which determine rate and energy."""
     warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
     """Untimed warm-up passes of each batch size (allocation, autotuning,
     compilation)."""

@@ -51,12 +51,15 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         if takes is None:
             near = suggest(step, [*PIPELINES, *_MAKES])
             message = (
-                f"{step!r} is not a step. Use {', '.join(_MAKES)}, or one pipeline: "
+                f"{step!r} is not a step. Use {', '.join(_MAKES)}, or a pipeline: "
                 f"{' or '.join(PIPELINES)}{'.' * bool(near)}{near}"
             )
             raise ValueError(message)
         if (have == "nothing") != (step == "list"):
-            message = "requires one 'list' step, at the start. Use it first, and once"
+            message = (
+                "must have 'list' as its first step, and nowhere else. Put one 'list' "
+                "step first"
+            )
             raise ValueError(message)
         if have not in takes:
             following = [name for name, inputs in _MAKES.items() if have in inputs]

@@ -79,11 +79,12 @@ class SlurmConfig(Model):
     slurm_exclude: str = ""
     """Nodes that the job must not use."""
     slurm_exclusive: bool = False
-    """Share the nodes with no other job."""
+    """Do not share the nodes with other jobs."""
     timeout_min: Annotated[int, Field(ge=1, le=525_600)] | None = None
     """Time limit in minutes; None uses the partition's default."""
     gpus_per_node: Annotated[int, Field(ge=0, le=1_024)] | None = None
-    """GPUs per node; None requests one per rank if the ranks use GPUs, else none."""
+    """GPUs per node; None requests one per rank if the ranks use GPUs, and
+    otherwise none."""
     cpus_per_task: Annotated[int, Field(ge=1, le=4_096)] | None = None
     """CPUs per rank, including its loading processes; None requests one if the run
     requests neither GPUs nor whole nodes, and otherwise leaves it to Slurm."""
@@ -92,19 +93,20 @@ class SlurmConfig(Model):
     slurm_signal_delay_s: Annotated[int, Field(ge=1, le=SIGNAL_DELAY_LIMIT)] | None = (
         None
     )
-    """Time before the time limit at which a run saves a checkpoint and ends; None is
-    ``stop_grace_seconds`` plus a minute."""
+    """Seconds before the time limit at which a run saves a checkpoint and ends; None
+    uses ``stop_grace_seconds`` plus 60 s."""
     slurm_requeue: bool = True
     """Requeue the run, from its checkpoint, after its time limit, a preemption or the
     loss of a node."""
     slurm_max_num_timeout: Annotated[int, Field(ge=0, le=10_000)] = 3
-    """Maximum requeues after time limits or lost nodes."""
+    """Maximum number of requeues after time limits and lost nodes; preemptions do not
+    count."""
     setup: tuple[str, ...] = ()
-    """Shell lines to run on every node before the ranks start: ``module load cuda`` or
-    ``conda activate torch``."""
+    """Shell lines to run on every node before the ranks start, such as ``module load
+    cuda`` or ``conda activate torch``."""
     container: str = ""
     """Container image of the ranks (Apptainer or Singularity), such as
-    ``/images/pytorch.sif``, with the same version of nbkit installed."""
+    ``/images/pytorch.sif``; it must contain the same version of nbkit."""
     container_args: tuple[str, ...] = ()
     """Further arguments of ``apptainer exec``, such as ``--bind=/data``."""
     slurm_srun_args: tuple[str, ...] = ()
@@ -112,8 +114,8 @@ class SlurmConfig(Model):
     slurm_additional_parameters: dict[str, AdditionalValue] = Field(
         default_factory=dict
     )
-    """Further options of sbatch by long name, ``{"licenses": "matlab:1"}``; true adds
-    an option without a value, and false omits it."""
+    """Further options of sbatch by long name, such as ``{"licenses": "matlab:1"}``;
+    true adds an option without a value, and false omits it."""
 
     @field_validator(
         "slurm_partition",

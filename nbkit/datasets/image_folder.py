@@ -95,8 +95,8 @@ def _splits(root: Path) -> tuple[str, str]:
     siblings = folders.pop(None, [])
     for split, names in folders.items():
         if len(names) > 1:
-            problem = f"several folders of the {split} split: {' and '.join(names)}"
-            raise _unclear(root, problem, "put their images into one folder")
+            problem = f"{' and '.join(names)} are folders of the same split ({split})"
+            raise _unclear(root, problem, "merge them into one folder")
     train, *tested = (
         folders.get(split, [""])[0] for split in ("train", "validation", "test")
     )
@@ -206,7 +206,7 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
     if alike:
         names = few(sorted(shared))
-        hold = f"contain no images, only subfolders with equal names ({names})"
+        hold = f"contain no images, only subfolders with the same names ({names})"
         problem = f"the class folders {few(alike)} {hold}"
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_class_root(root / alike[0])]
@@ -280,7 +280,7 @@ class _Files:
             message = (
                 f"data={str(self._root)!r} has "
                 f"{plural(len(empty), 'class', 'classes')} without images "
-                f"({few(empty)}; suffixes "
+                f"({few(empty)}; image suffixes: "
                 f"{' '.join(IMAGE_SUFFIXES)}){remedy(self.skipped_files)}. Add images "
                 "or remove the folders."
             )
@@ -315,7 +315,8 @@ class _Files:
         if first != folder:
             message = (
                 f"data={str(self._root)!r}: {first} and {folder} are the same "
-                "folder, through a link. Remove the link, or images are read twice."
+                "folder, through a link, so images would be read twice. Remove the "
+                "link."
             )
             raise ConfigError(message)
 

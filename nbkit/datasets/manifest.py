@@ -180,7 +180,7 @@ def read_manifest(path: Path) -> Manifest:
             lines = lines_of(file, path)
             header = json.loads(next(lines, b""))
             if header["schema"] != SCHEMA:
-                message = f"{path} has schema {header['schema']!r}, not {SCHEMA!r}"
+                message = f"its schema is {header['schema']!r}, not {SCHEMA!r}"
                 raise ValueError(message)
             root = Path(header["root"])
             rows = map(_from_row, lines)

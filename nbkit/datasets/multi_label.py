@@ -109,7 +109,11 @@ def list_multi_label(
         notes=notes,
     )
     if problem := missing_files(csv_path.parent, listing.files):
-        raise _unusable(csv_path, problem)
+        message = (
+            f"data={str(csv_path)!r} {problem}. Add the files, or correct their paths, "
+            "which are relative to the folder of the CSV file."
+        )
+        raise ConfigError(message)
     return listing
 
 
@@ -148,8 +152,13 @@ def missing_files(root: Path, names: Sequence[str]) -> str | None:
     ]
     if not missing:
         return None
-    count = plural(len(names), "file")
-    return f"lists {count}, missing: {len(missing):,} ({few(missing)})"
+    return missing_in_words(plural(len(names), "file"), missing)
+
+
+def missing_in_words(listed: str, missing: Sequence[str]) -> str:
+    """Return the problem of a list of which some images are missing."""
+    are = "is" if len(missing) == 1 else "are"
+    return f"lists {listed}, of which {len(missing):,} {are} missing ({few(missing)})"
 
 
 def check_patients(
@@ -161,7 +170,8 @@ def check_patients(
         message = (
             f"data={str(csv_path)!r} has {plural(len(both), 'patient')} in both "
             f"training and evaluation (leakage: {few(both)}). Assign each patient to "
-            "one split, or remove the column 'split' (NIH: both lists) to split them."
+            "one split, or remove the column 'split' (NIH: both lists): nbkit then "
+            "splits by patient."
         )
         raise ConfigError(message)
 
@@ -202,12 +212,10 @@ def _check_values(
         ]
         rule = rules.get(kind, "refuse")
         if rule != "refuse":
-            what = "omit their images"
+            what = f"images with {kind} labels ({few(counts)}) are omitted"
             if (value := _READ_AS[rule]) is not None:
-                what = f"are read as {value}"
-            notes.append(
-                f"{kind} labels ({few(counts)}) {what}: {kind}_labels={rule!r}"
-            )
+                what = f"{kind} labels ({few(counts)}) are read as {value}"
+            notes.append(f"{what}: {kind}_labels={rule!r}")
             continue
         name, where = next(iter(by_column.items()))
         text = rows[where[0]][columns.index(name)]
@@ -289,7 +297,7 @@ def _check_table(
         raise _unusable(csv_path, problem)
     repeated = {column for column in columns if columns.count(column) > 1}
     if repeated:
-        problem = f"repeats the column {' and '.join(map(repr, sorted(repeated)))}"
+        problem = f"has duplicate columns ({', '.join(map(repr, sorted(repeated)))})"
         raise _unusable(csv_path, problem)
     if not rows:
         raise _unusable(csv_path, "lists no image")

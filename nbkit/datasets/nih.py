@@ -24,11 +24,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
-from nbkit.datasets.multi_label import check_patients, read_columns
+from nbkit.datasets.multi_label import (
+    check_patients,
+    missing_in_words,
+    read_columns,
+)
 from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, evaluation_patients
 from nbkit.datasets.samples import ImageSample
 from nbkit.errors import ConfigError
-from nbkit.plural import few, plural
+from nbkit.plural import plural
 from nbkit.reading import LINE_BYTES, open_regular, read_file
 
 NIH_KIND = "NIH ChestX-ray14"
@@ -76,7 +80,8 @@ def list_nih(csv_path: Path) -> Listing:
     try:
         columns, rows = read_columns(csv_path)
     except ValueError as error:
-        raise _unusable(csv_path, str(error)) from error
+        fix = "Make the table a readable CSV file in UTF-8."
+        raise _unusable(csv_path, str(error), fix) from error
     required = (_IMAGE, _FINDINGS, _PATIENT)
     if lacking := [name for name in required if name not in columns]:
         raise _unusable(csv_path, f"has no column {' or '.join(map(repr, lacking))}")
@@ -103,11 +108,10 @@ def list_nih(csv_path: Path) -> Listing:
             labels[name] = _labels(csv_path, line, findings)
             patients[name] = patient
     if missing:
-        count = plural(len(rows), "image")
-        problem = f"lists {count}, missing: {len(missing):,} ({few(missing)})"
+        problem = missing_in_words(plural(len(rows), "image"), missing)
         fix = (
-            "Add them in images/ or images_001/images/ etc. next to the table, or "
-            "remove their rows."
+            "Add the images in images/ or images_001/images/ etc. next to the table, "
+            "or remove their rows."
         )
         raise _unusable(csv_path, problem, fix)
     if not rows:

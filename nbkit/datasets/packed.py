@@ -101,7 +101,8 @@ def list_packed(
     shards = [shard for shard in use if use[shard]]
     notes = missing_shards(shards)
     if unused := len(use) - len(shards):
-        notes.append(f"skipped in favor of val: {plural(unused, 'packed test file')}")
+        skipped = plural(unused, "packed test file")
+        notes.append(f"{skipped} skipped: evaluation uses the validation files")
     described_by = [DESCRIPTION]
     if beside is not None:
         described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]
@@ -189,8 +190,8 @@ def _contents(
     if not samples["train"]:
         message = (
             f"data={str(root)!r} has no training images, only images for evaluation "
-            f"(in {kind} files named {', '.join(EVALUATION)}). Pass the folder that "
-            "also contains the training files."
+            f"({kind} files with {', '.join(EVALUATION[:-1])} or {EVALUATION[-1]} in "
+            "their paths). Pass the folder that also contains the training files."
         )
         raise ConfigError(message)
     for images in samples.values():
@@ -299,8 +300,9 @@ def _count_labels(
             lengths.add(len(image.labels))
             numbers.update(image.labels)
     counts = " to ".join(f"{n}" for n in sorted({min(lengths), max(lengths)}))
-    have = f"data={str(root)!r}: labels per image: {counts}, values from "
-    have += f"{min(numbers, default=0)} to {max(numbers, default=0)}, but "
+    noun = "label" if lengths == {1} else "labels"
+    have = f"data={str(root)!r} has images with {counts} {noun} (values from "
+    have += f"{min(numbers, default=0)} to {max(numbers, default=0)}), but "
     if is_multi_label:
         if len(lengths) > 1 or not numbers <= {0, 1}:
             message = (

@@ -64,7 +64,7 @@ def pack(
         ``webdataset`` (tar files), ``recordio`` (MXNet) or ``tfrecord``, each with the
         index that NVIDIA DALI reads.
     shard_megabytes
-        Size at which a new file begins, in 10^6 bytes. None is 256, or, with
+        Size at which a new file begins, in 10^6 bytes. None uses 256, or, with
         ``recordio``, a single file, because MXNet and DALI read one file and one index.
     missing_labels, uncertain_labels
         How to read blanks, and -1 or words, in the label columns of a CSV file:
@@ -285,7 +285,7 @@ def _print_notes(listing: Listing) -> None:
     notes = [*listing.notes, *alike_classes(listing.contents.classes)]
     if skipped := listing.skipped_files:
         what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
-        notes.append(f"not packed, because it is not part of the data: {what}")
+        notes.append(f"not packed (not part of the data): {what}")
     lines = (f"{visible(note)}\n" for note in notes)
     sys.stdout.writelines(encodable(line, sys.stdout.encoding) for line in lines)
 

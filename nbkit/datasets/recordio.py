@@ -176,7 +176,7 @@ class RecordIOWriter:
         if len(content) >= _LONGEST:
             message = (
                 f"{sample.name!r} has {len(data):,} bytes, but a RecordIO record must "
-                f"be smaller than {_LONGEST:,}. Use webdataset."
+                f"be smaller than {_LONGEST:,} bytes. Use webdataset."
             )
             raise ConfigError(message)
         self._index.write(f"{index}\t{self._file.tell()}\n".encode())

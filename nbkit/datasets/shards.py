@@ -95,7 +95,7 @@ def missing_shards(shards: Sequence[str]) -> list[str]:
             numbers.setdefault((before, total), set()).add(int(number))
     return [
         f"missing packed files: {int(total) - len(there):,} of {int(total):,} "
-        f"{before}*-of-{total}"
+        f"({before}*-of-{total})"
         for (before, total), there in numbers.items()
         if len(there) < int(total)
     ]

@@ -151,8 +151,9 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
     while block := os.pread(file.fileno(), _ZEROS_BYTES, end):
         if block.strip(b"\0"):
             message = (
-                f"{path} has data after the end of its archive, as after cat. Unpack "
-                "it with tar --ignore-zeros, and pack the images again."
+                f"{path} has data after the end of its archive, as archives joined "
+                "with cat have. Unpack it with tar --ignore-zeros, and pack the images "
+                "again."
             )
             raise ConfigError(message)
         end += len(block)

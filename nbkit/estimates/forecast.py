@@ -125,8 +125,8 @@ class WholeTraining:
             f"Projections, not measurements: {epochs}, divided by the rate. Range: "
             "from the fewest epochs at the highest rate to the most epochs at the "
             "lowest (95% CI of measured rates, extremes of published rates).",
-            "Total: training, and evaluations where measured, without startup. The "
-            "price is for this machine.",
+            "Total: training plus measured evaluations, without startup. The price "
+            "applies to this machine.",
         ]
         notes += [self.conditions] if self.conditions else []
         precision = self.recipe.fields.get("precision")
@@ -171,7 +171,7 @@ def estimate(
     gpus
         GPUs whose published training rates are projected.
     price_per_hour
-        Price of all devices of the runs together.
+        Price per hour of all devices of the runs together, in ``currency``.
     currency
         Currency of the price, for the table.
 
@@ -315,14 +315,16 @@ def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
     actual = run.config.model, run.config.image_size
     if actual != wanted or run.config.task != "train":
         message = (
-            f"Run {run.run_id} is task={run.config.task!r}, {actual[0]} at {actual[1]} "
-            f"pixels; recipe {recipe.name} trains {wanted[0]} at {wanted[1]}. Launch a "
-            f"short training of model={wanted[0]!r}, image_size={wanted[1]}."
+            f"Run {run.run_id} has task={run.config.task!r}, model={actual[0]!r} and "
+            f"image_size={actual[1]}, but recipe {recipe.name} trains {wanted[0]} at "
+            f"{wanted[1]} pixels. Launch a short training with model={wanted[0]!r} and "
+            f"image_size={wanted[1]}."
         )
         raise ConfigError(message)
     if run.summary.images_per_second is None:
         message = (
-            f"Run {run.run_id} has no measured steps. Use more steps than its warm-up."
+            f"Run {run.run_id} ({run.state}) has no measured steps. Use a finished run "
+            "with more steps than warmup_steps."
         )
         raise NotEnoughDataError(message)
 

@@ -49,11 +49,11 @@ def notebook_launcher(
     num_processes
         None uses one per visible GPU, or one if there is none.
     mixed_precision
-        ``no``, ``fp16``, ``bf16`` or ``fp8``: default of `accelerate.Accelerator`.
+        Default of `accelerate.Accelerator`: ``no``, ``fp16``, ``bf16`` or ``fp8``.
     num_nodes
         Number of machines; only 1 is supported.
     max_restarts
-        Maximum restarts after a process failed.
+        Maximum number of restarts after a process fails.
     use_port, master_addr, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id, \
 monitor_interval, log_line_prefix_template
         Accepted for compatibility and ignored: nbkit finds a free port.

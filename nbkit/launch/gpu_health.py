@@ -61,12 +61,12 @@ def checks(deadline: float) -> Iterator[Finding]:
         free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
         if len(free) < 2:
             evidence = f"{len(free)} of {len(gpus)} GPUs free; an all-reduce requires 2"
-            action = "run it again when 2 GPUs are free (see nbkit monitor)"
+            action = "run nbkit doctor --gpus when 2 GPUs are free (see nbkit monitor)"
             yield Finding(_WHAT, "note", evidence, action)
             return
         yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
     except (NbkitError, NvmlUnavailableError) as error:
-        yield Finding(_WHAT, "error", str(error), "see nbkit doctor")
+        yield Finding(_WHAT, "error", str(error), "run nbkit doctor")
 
 
 def check_all_reduce(deadline: float, **fields: Any) -> Finding:
@@ -106,13 +106,14 @@ def check_all_reduce(deadline: float, **fields: Any) -> Finding:
         except TimeoutError:
             outcome = "gave no result in time"
     if lacks_memory:
-        action = "NCCL needs shared memory: docker run --shm-size=8g, or sudo mount -o "
-        action += "remount,size=8G /dev/shm"
+        action = "NCCL needs more shared memory: start the container with docker run "
+        action += "--shm-size=8g, or run sudo mount -o remount,size=8G /dev/shm"
     elif works_without_p2p:
         action = (
-            f"works without peer-to-peer access: export {_NO_P2P}=1 as a workaround. "
-            "With NVLink: see nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: add "
-            "iommu=pt to the kernel's command line, disable ACS in the BIOS, and reboot"
+            f"it works without peer-to-peer access: set {_NO_P2P}=1 as a workaround. "
+            "With NVLink, check the error counters (nvidia-smi nvlink -e), and reset "
+            "the GPUs. With PCIe, add iommu=pt to the kernel's command line, disable "
+            "ACS in the BIOS, and reboot"
         )
     else:
         log = cause["log"] or store

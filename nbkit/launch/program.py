@@ -38,8 +38,8 @@ def script(
     """Return a script with its arguments, as an arm of `nbkit.Study.create`.
 
     The script is read now, and every start runs this copy; modules that it imports are
-    read at each start. ``{repeat}`` in arguments and ``$STUDY_REPEAT`` are the number
-    of the repeat, for seeds: 0, 1, ..., starting at ``repeats`` for the control.
+    read at each start. ``{repeat}`` in arguments and the variable ``STUDY_REPEAT`` are
+    the number of the repeat, for seeds: 0, 1, ...; of a control, from ``repeats`` on.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def script(
     Raises
     ------
     ConfigError
-        If it is not a Python script, or a field is not valid.
+        If ``path`` is not a Python script, or an argument or field is not valid.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def module(
     Parameters
     ----------
     name
-        Such as ``trl.scripts.sft``.
+        Name of the module, such as ``trl.scripts.sft``.
     args, environment, cwd, **fields
         As in `script`.
 

@@ -52,11 +52,11 @@ class Run(StoredRun):
             None waits without limit; interrupting the kernel ends the wait, not the
             run.
         raise_on_failure
-            Raise if the run did not finish.
+            Raise an error if the run failed, was lost or was stopped.
         on_poll
-            Called with this run about ten times per second; None shows progress: one
-            line that is updated in a notebook or terminal, else a line on standard
-            error at each change of state and every minute.
+            Called with this run about ten times per second. None shows progress: in a
+            notebook or terminal, one line that is updated; otherwise, after 10 s, a
+            line on standard error at each change of state and every minute.
 
         Raises
         ------
@@ -122,9 +122,9 @@ class Run(StoredRun):
         Raises
         ------
         ConfigError
-            If `grace_seconds` is not from 0 to 86,400.
+            If `grace_seconds` is not between 0 and 86,400 s.
         RunError
-            If torchrun started the run, or its state is unknown (an active run stops).
+            If torchrun started the run, or its state is unknown (it stops if active).
         LaunchError
             If Slurm does not cancel its job.
         """
@@ -249,7 +249,7 @@ class Run(StoredRun):
     def diagnose(self) -> Diagnosis:
         """Return the run's bottleneck with its evidence and a suggestion.
 
-        Reads only the run's folder, in any state. See `nbkit.review.diagnosis`.
+        Works in any state; reads only the run's folder. See `nbkit.review.diagnosis`.
 
         Raises
         ------
@@ -333,7 +333,7 @@ def attach(run_id: str) -> Run:
     Raises
     ------
     RunNotFoundError
-        If the store has no such run, or several.
+        If no run id in the store ends with this text, or several do.
     """
     return Run(find_run_folder(run_id))
 
@@ -362,9 +362,9 @@ class RunList(list[Run]):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one flat dict per run, for data frames.
 
-        Id, state and times; the fields of `Run.summary`; tags, such as ``tags.study``
-        and ``tags.arm``; and all fields of the configuration, such as ``precision`` and
-        ``loader_config.num_workers``. None means unknown.
+        Each has id, state and times; the fields of `Run.summary`; tags, such as
+        ``tags.study`` and ``tags.arm``; and all fields of the configuration, such as
+        ``precision`` and ``loader_config.num_workers``. None means unknown.
 
         Examples
         --------

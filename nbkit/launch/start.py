@@ -45,7 +45,7 @@ def launch(
     trust: bool = False,
     **fields: Any,
 ) -> Run:
-    """Start a run and return its handle immediately; it outlives this process.
+    """Start a run and return its handle immediately; the run outlives this process.
 
     Parameters
     ----------
@@ -59,18 +59,18 @@ def launch(
         Arguments of the function; a script or module receives ``args`` as strings in
         ``sys.argv[1:]``.
     environment
-        Additional environment variables of the ranks of a function or script; they are
-        stored in the run's folder, so secrets are refused.
+        Additional environment variables of the ranks of a function, script or module;
+        they are stored in the run's folder, so secrets are refused.
     on_owner_exit
         What happens when this process ends: ``keep`` lets the run continue, ``stop``
-        stops it gracefully. None keeps it, but stops it in a notebook that papermill,
-        nbclient or nbconvert executes.
+        stops it gracefully. None uses ``stop`` in a notebook that papermill, nbclient
+        or nbconvert executes, and ``keep`` otherwise.
     parameter_sources
         Sources of parameters, for the record: ``{"gpus": "papermill"}``.
     tags
         Labels for the record, such as the study's id.
     trust
-        Also execute the shell lines, containers and arguments for Slurm of a
+        Also execute the Slurm settings (shell lines, container, arguments) of a
         configuration whose run was imported, or that other users own or can write.
     **fields
         Fields of `ExperimentConfig` that replace the configuration's;
@@ -79,7 +79,7 @@ def launch(
     Returns
     -------
     Run
-        Handle with ``wait() stop() state metrics() logs() summary returns``.
+        Handle with `wait`, `stop`, `state`, `metrics`, `logs`, `summary` and `returns`.
 
     Raises
     ------
@@ -195,8 +195,8 @@ def entry_of(
         raise ConfigError(message)
     if args or kwargs or environment:
         message = (
-            "args, kwargs and environment require a function or script. Pass it as "
-            "the first argument: nbkit.launch(train, args=(0.1,), gpus=2)."
+            "args, kwargs and environment require a function, script or module. Pass "
+            "one, for example: nbkit.launch(train, args=(0.1,), gpus=2)."
         )
         raise ConfigError(message)
     return None

@@ -141,7 +141,8 @@ def submit(
             # One that no submission names, or that has no folder, ends by itself.
             if why and is_named and attempt:
                 error.add_note(
-                    f"{why} Until then, the run is not supervised. Call its stop()."
+                    f"{why} Until the job ends, nothing supervises run "
+                    f"{paths.run_id}. Call its stop()."
                 )
         raise
 

@@ -63,7 +63,7 @@ def report(study: Study) -> Report:
         for arm, why in without.items()
     ]
     failed += [
-        f"{arm}: not finite in {times} of {times + len(values.get(arm, ()))}"
+        f"{arm}: not finite in {times} of {times + len(values.get(arm, ()))} runs"
         for arm, times in diverged.items()
     ]
     base, control = study.control or (study.base, None)

@@ -172,8 +172,9 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     if not doubtful and (disturbed := bottlenecks.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
-            f"Disturbed, {count}: {', '.join(disturbed)}. Medians are valid: less than "
-            "half per arm. To repeat these runs, remove their folders and resume()."
+            f"Disturbed: {count} ({', '.join(disturbed)}). Medians are valid, because "
+            "fewer than half of each arm's runs were disturbed. To repeat these runs, "
+            "remove their folders and call resume()."
         )
         report = replace(report, method=[*report.method, sentence])
     if study.waits:

@@ -103,7 +103,7 @@ def try_(
     control
         Also run a second copy of the commit, to measure the noise floor.
     minutes
-        Time limit; runs that would exceed it are not started. None or 0: no limit.
+        Time limit; runs that would exceed it are not started. None and 0 set no limit.
     gpus, device
         Fields of `nbkit.ExperimentConfig`.
     progress
@@ -142,7 +142,8 @@ def try_(
     if base == new:
         message = (
             f"{path.name} and its repository are unchanged since {against}. Change a "
-            "file that git tracks, or compare with an earlier commit: against HEAD~1."
+            "file that git tracks, or compare with an earlier commit, such as "
+            "against='HEAD~1' (nbkit try: --against HEAD~1)."
         )
         raise ConfigError(message)
     measured = [base, new, str(change.script), words, metric, better, float(margin)]
@@ -292,7 +293,7 @@ def _refuse_other_limits(study: Study, repeats: int, parallel: int | None) -> No
         message = (
             f"repeats={repeats}, parallel={parallel}: study {study.study_id} of this "
             f"change was interrupted with repeats={stored[0]}, parallel={stored[1]}. "
-            "Use these, or remove its folder."
+            "Use these values, or remove the study's folder."
         )
         raise ConfigError(message)
 

@@ -145,8 +145,8 @@ class ReadSpeed:
         is_slow = self.engine == _PYTHON and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:
             return (
-                f"{name}, a single process that may be the bottleneck; fio reads one "
-                "file faster"
+                f"{name}, whose single process may be the bottleneck; fio is faster "
+                "for one file"
             )
         return name
 
@@ -232,14 +232,14 @@ def measure(
     repeats
         Number of readings.
     operation_bytes
-        Size of one read; None for 512 KiB, or with ``random`` 112 KiB, about the size
-        of an image. To read whole files, pass the size of the largest file.
+        Size of one read; None uses 512 KiB, or 112 KiB (about the size of an image)
+        with ``random``. To read whole files, pass the size of the largest file.
     total_bytes
-        Bytes to read in each repeat, at most; the default is 1 GiB.
+        Upper limit of the bytes read in each repeat (default: 1 GiB).
     threads
-        Number of threads that read concurrently, each its own part; None for 1, or with
-        ``random`` 16. The Python reader runs them in one process, which reads at most
-        about 70,000 files per second; fio reads one file faster.
+        Number of threads that read concurrently, each its own part; None uses 1, or 16
+        with ``random``. The Python reader runs them in one process, which reads at most
+        about 70,000 files per second; fio is faster for one file.
     engine
         ``python`` (nbkit's reader), ``fio``, or ``auto``: fio if it is installed
         and 1 GiB or more of a single file is read.

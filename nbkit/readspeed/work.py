@@ -92,9 +92,9 @@ def work_on(
             have, remedy = f"total_bytes={total_bytes:,}", "more bytes"
         fewer = ", fewer threads" if threads > 1 else ""
         message = (
-            f"{have}, but one operation of each thread ({threads}) takes "
-            f"{threads * operation_bytes:,} bytes. Use {remedy}{fewer} or smaller "
-            "operations."
+            f"{have}, but one operation per thread ({plural(threads, 'thread')}) "
+            f"requires {threads * operation_bytes:,} bytes. Use {remedy}{fewer} or "
+            "smaller operations."
         )
         raise ConfigError(message)
     ends = list(accumulate([per_thread] * threads))

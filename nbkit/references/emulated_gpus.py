@@ -58,8 +58,8 @@ def emulated_step(
     rates = _rates(model, precision, gpu_name)
     if not rates:
         known = {row.gpu_name for _, row in _rates(model, precision) if row.gpu_name}
-        listed = f"one of {', '.join(sorted(known))}"
-        listed = listed if known else "another model or precision: resnet50, fp16"
+        listed = "another model or precision, such as resnet50 in fp16"
+        listed = f"one of {', '.join(sorted(known))}" if known else listed
         message = (
             f"{gpu_name!r} cannot be emulated: no published training rate of {model} "
             f"in {precision} on one GPU. Use {listed}."

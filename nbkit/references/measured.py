@@ -129,7 +129,8 @@ def row_sentence(
     text += f" ({shown})" if shown else ""
     if not alike:
         return f"{text} under other conditions."
-    return f"{text} on the same GPU model: {wording.percent(rate / theirs)}."
+    share = wording.percent(rate / theirs)
+    return f"{text} on the same GPU model; these runs reach {share} of it."
 
 
 def different_conditions(

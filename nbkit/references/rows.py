@@ -195,7 +195,7 @@ def published(
     Raises
     ------
     ConfigError
-        If rows have no such field.
+        If a condition is not a field of `PublishedRow`.
 
     Examples
     --------

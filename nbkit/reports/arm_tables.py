@@ -70,8 +70,9 @@ def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
     grouped = [arm for arm, runs in rates.items() if has_groups(runs)]
     if grouped:
         notes.append(
-            "Runs in two groups, for example at different clock rates: "
-            f"{'; '.join(grouped)}. Median and CI describe neither. Check each run."
+            f"The runs of {'; '.join(grouped)} form two groups, for example at "
+            "different clock rates. Median and CI describe neither group. Compare the "
+            "runs."
         )
     return notes
 
@@ -128,7 +129,7 @@ def needed_runs(needed: RunsNeeded | None, ratio: Ratio | None) -> str | None:
     if needed.more == 0:
         return "settled"
     if ratio is not None and ratio.is_noise:
-        return "more of the control"
+        return "more repeats of the control"
     if ratio is not None and ratio.verdict == "withheld":
         return "unknown"
     if needed.runs is None:

@@ -425,8 +425,8 @@ def apart_sentence(study: StoredStudy) -> str:
     if not apart:
         return ""
     return (
-        f"Not interleaved with {study.base}: {'; '.join(apart)}. A drift between them "
-        "is part of the difference, and not covered by the A/A control."
+        f"Not interleaved with {study.base}: {'; '.join(apart)}. Differences include "
+        "any drift between these runs, which the A/A control does not cover."
     )
 
 

@@ -157,9 +157,9 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         lines[0] += f" {empty:,} of {classes} {have} no training image."
     if high_bit_depth := images.get("high_bit_depth"):
         coarse = high_bit_depth["coarse"]
-        few = f" ({coarse:,} to 16 levels or fewer)" if coarse else ""
-        high_bit_depth_images = plural(high_bit_depth["count"], "grayscale image")
-        lines[0] += f" {high_bit_depth_images} above 8 bits reduced to 8 bits{few}."
+        few = f" ({coarse:,} of them to 16 gray levels or fewer)" if coarse else ""
+        reduced = plural(high_bit_depth["count"], "grayscale image")
+        lines[0] += f" {reduced} reduced from more than 8 bits to 8 bits{few}."
     notes = [note.removesuffix(".") for note in images.get("notes", ())]
     lines += [f"{note[:1].upper()}{note[1:]}." for note in notes]
     if skipped_files := images.get("skipped_files"):

@@ -74,20 +74,20 @@ def mllog(
     Parameters
     ----------
     run
-        A training with a target accuracy and evaluations, such as `nbkit.attach`
-        returns.
+        A training run with a target accuracy and evaluations, for example from
+        `nbkit.attach`.
     file
         Path of the log; None writes no file.
     division
         MLPerf division: ``closed`` for runs that follow all rules of the reference,
         ``open`` for other runs.
     org, platform
-        Submitter and system. None: an unknown submitter, and the system's name in the
-        run's record.
+        Submitter and system. With None, the submitter is unknown, and the system has
+        the name in the run's record.
     status
         Status of the system, as defined by MLPerf.
     cache_cleared
-        Whether caches were cleared before the run, as MLPerf requires; None is unknown.
+        Whether caches were cleared before the run, as MLPerf requires; None if unknown.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def closed_obstacles(run: StoredRun) -> list[str]:
         value = getattr(run.config, name)
         if value not in allowed:
             rules = " or ".join(map(str, allowed))
-            obstacles.append(f"{name}={value}, the rules require {rules}")
+            obstacles.append(f"{name}={value} (the rules require {rules})")
     return obstacles
 
 
@@ -211,7 +211,7 @@ def _startup(run: StoredRun) -> float:
     if seconds is None:
         message = (
             f"Run {run.run_id} has no start time (time.started=None), but an MLPerf "
-            "log requires it. Use a run launched by nbkit."
+            "log requires one. Use a run launched by nbkit."
         )
         raise NotEnoughDataError(message)
     return seconds

@@ -53,8 +53,8 @@ def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
     Parameters
     ----------
     a, b
-        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``), also
-        imported ones. A verdict needs five runs each; with one run there is no
+        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``); runs may
+        be imported. A verdict needs five runs each; with one run there is no
         interval. ``b`` may be a row of `nbkit.published`: the sentence then states both
         rates, and A's rate in percent of the row's if no known condition differs.
 
@@ -72,7 +72,7 @@ def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
     RunNotFoundError
         If there is no run with that id.
     ConfigError
-        If an arm is no run, run id or list of runs, or a run is in both arms.
+        If an arm is not a run, run id or list of runs, or a run is in both arms.
 
     Examples
     --------

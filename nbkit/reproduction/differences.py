@@ -103,7 +103,10 @@ class Comparison:
             return " ".join(filter(None, [first, self.rates]))
         if self.rates:
             return f"No ratio: a run measured 0 images/s. {self.rates}"
-        return "No ratio: a run has no measured steps."
+        return (
+            "No ratio: not every run has images/s (from steps after the warm-up, or a "
+            "logged images_per_second)."
+        )
 
     def __str__(self) -> str:
         if self.is_alike:

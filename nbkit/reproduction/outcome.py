@@ -28,7 +28,7 @@ class LossComparison:
     run_id: str
     """The run that is compared with the original."""
     n_steps: int
-    """Number of these steps."""
+    """Number of steps that both runs recorded."""
     first_step: int | None
     """First step with different losses; None if all are bitwise equal."""
     original: float | None
@@ -105,7 +105,10 @@ class Reproduction:
             return f"{no_verdict_sentence(self.diverged)} {self._rates()}".rstrip()
         if self.ratio is not None:
             return f"{self.ratio.sentence} {self._rates()}".rstrip()
-        return "No ratio: a run has no measured steps."
+        return (
+            "No ratio: not every run has images/s above 0 (from steps after the "
+            "warm-up, or a logged images_per_second)."
+        )
 
     def _rates(self) -> str:
         rates = [run.summary.images_per_second for run in self.runs]
@@ -130,7 +133,7 @@ class Reproduction:
                 f"{between.confidence * 100:g}% CI "
                 f"[{between.ci_low:,.1f}, {between.ci_high:,.1f}] images/s; the first "
                 f"new run ({rate:,.1f}) is "
-                f"{_where(rate, between.ci_low, between.ci_high)} it."
+                f"{_where(rate, between.ci_low, between.ci_high)} this CI."
             )
         text = "The original is a single run, without a CI"
         low, high = steps.images_per_second_q25, steps.images_per_second_q75

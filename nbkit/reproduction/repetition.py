@@ -88,12 +88,13 @@ def reproduce(
         Number of new runs, executed in sequence and named ``again: NAME``. An interval
         needs two runs on both sides, a verdict five.
     strict
-        Raise if any recorded value differs: before the first run starts, or after it
-        for values that only a run shows.
+        Raise an error if any recorded value differs: before the first run starts, or
+        after a run for values that are known only then.
     progress
         Show the progress.
     trust
-        Also execute another user's run; what it executes is printed first.
+        Also execute an imported run, or one that other users own or can write; what it
+        executes is printed first.
 
     Returns
     -------
@@ -115,7 +116,7 @@ def reproduce(
     Warns
     -----
     UserWarning
-        If packages, Python, code or the machine differ; the warning has both values.
+        If packages, environment, code, folder or machine differ, with both values.
 
     Notes
     -----
@@ -179,7 +180,7 @@ def _run_once(plan: ReproductionPlan, shown: Progress) -> Run:
     except BaseException as error:
         if not run.state.is_final:
             is_interrupt = isinstance(error, KeyboardInterrupt)
-            run.stop(by="interrupt" if is_interrupt else "an error of the notebook")
+            run.stop(by="interrupt" if is_interrupt else "an error in the notebook")
         raise
     finally:
         shown.end(run)

@@ -101,11 +101,14 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
     if excess < WORTH_A_WORD:
         return
     reason, change = _why_slow(facts, slow, excess)
+    num_others = len(facts.ranks) - 1
+    others = f"the median of the other {num_others} ranks"
+    others = "the other rank" if num_others == 1 else others
     yield Cause.of(
         "slow-rank",
         excess,
-        f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
-        f"of {plural(len(facts.ranks) - 1, 'other rank')}{reason}.",
+        f"Rank {_where(slow)} takes {excess * 100:.0f}% of the step time longer than "
+        f"{others}{reason}.",
         change,
         at_most(excess, "no slow rank"),
     )
@@ -150,15 +153,15 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
         return (
             ": its GPU clock was lower than that of the others by "
             f"{clocks * 100:.0f}% of the maximum",
-            "check temperature and power limit of the GPU (nvidia-smi -q -d "
-            "PERFORMANCE), or exclude it (devices=...).",
+            "check why the GPU's clock is lower (run nvidia-smi -q -d "
+            "PERFORMANCE,TEMPERATURE,POWER), or exclude the GPU (devices=...).",
         )
     used = slow.share(slow.cpu_seconds)
     spent = "" if used is None else f", using {used:.2f} CPUs"
     return (
         f": it computes longer{spent}",
         f"run rank {_where(slow)} on another device or other CPUs; if it is still "
-        "slow, it has more work.",
+        "slow, it has more work than the others.",
     )
 
 
@@ -221,9 +224,9 @@ def _batch(facts: Facts) -> Iterator[Cause]:
         )
     if idle >= 2 * WORTH_A_WORD:
         evidence.append(
-            f"No kernel ran {idle * 100:.0f}% of the time{size}, although the ranks "
-            f"waited less than {WORTH_A_WORD * 100:.0f}% of it for input and for "
-            "all-reduce: the host launches kernels too slowly."
+            f"In {idle * 100:.0f}% of the time{size}, no kernel ran, although the "
+            f"ranks waited less than {WORTH_A_WORD * 100:.0f}% of the time for input "
+            "and for all-reduce: the host launches kernels too slowly."
         )
     share = max(update, idle)
     fused = facts.config.get("compile") or facts.config.get("cuda_graphs")

@@ -67,10 +67,11 @@ def _throttled(facts: Facts) -> Iterator[Cause]:
     if slowed:
         worst = max(slowed, key=lambda gpu: (gpu.clock_lost or 0, gpu.slowed_share))
         lost, reasons = worst.clock_lost, ", ".join(worst.slowing_reasons)
+        most = ", the most affected" if len(slowed) > 1 else ""
         yield Cause.of(
             "throttled",
             None,
-            f"{_counted(slowed, facts)} throttled ({reasons}) "
+            f"{_counted(slowed, facts)} throttled{most} ({reasons}) "
             f"{(worst.slowed_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
             "cool the GPUs; nvidia-smi -q -d PERFORMANCE shows the throttle reason.",
             at_most(lost, "at maximum clock") if lost else None,
@@ -92,7 +93,7 @@ def _power(facts: Facts) -> Iterator[Cause]:
             None,
             f"{_counted(capped, facts)} at the power limit "
             f"{(worst.capped_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
-            "increase the power limit if the GPUs allow it (nvidia-smi -q -d POWER).",
+            "increase the power limit (nvidia-smi -q -d POWER shows the maximum).",
             at_most(lost, "at maximum clock"),
         )
 
@@ -176,7 +177,8 @@ def _memory(facts: Facts) -> Iterator[Cause]:
         f"{rate_per_gpu:,.0f} images/s per GPU is {reached * 100:.0f}% of the roofline "
         f"of {name} with {fusion} kernels in {precision} "
         f"({bound.images_per_second:,.0f} images/s); "
-        f"{bound.memory_bound_share * 100:.0f}% of that time is memory-bound.",
+        f"at the roofline, {bound.memory_bound_share * 100:.0f}% of the time is "
+        "memory-bound.",
         f"{change}.",
         gain,
     )

@@ -29,8 +29,8 @@ class NbkitServer(ExtensionApp):
 
     interval_seconds = Float(
         1.0,
-        help="""Sampling interval, from 0.25 s to 60 s. A viewer may request a longer
-        interval.""",
+        help="""Sampling interval in seconds, from 0.25 to 60. A viewer may request a
+        longer interval.""",
     ).tag(config=True)
     store = Unicode(
         "",
@@ -39,8 +39,8 @@ class NbkitServer(ExtensionApp):
     ).tag(config=True)
     read_only = Bool(
         False,
-        help="""Read-only: disable stopping and resuming runs and copying notebooks from
-        JupyterLab, and the sidebar's buttons that end kernels.""",
+        help="""Read-only: in JupyterLab, disable stopping and resuming runs, copying
+        notebooks, and the sidebar's buttons that interrupt or shut down kernels.""",
     ).tag(config=True)
     hide_commands_of_others = Bool(
         False, help="Hide the command lines of other users' processes."
@@ -59,14 +59,14 @@ class NbkitServer(ExtensionApp):
 
     tensorboard_idle_seconds = Float(
         _TENSORBOARD_IDLE_SECONDS,
-        help="""Time without a request after which TensorBoard is stopped; at least
-        1 s.""",
+        help="""Time in seconds without a request after which a TensorBoard is stopped;
+        at least 1 s.""",
     ).tag(config=True)
     tensorboard_command: TraitType[Any, Any] = List(
         Unicode(),
         list(TENSORBOARD_COMMAND),
-        help="""Arguments of python -P that start TensorBoard for one run. Child
-        processes are not stopped, so it must be a single process. See
+        help="""Arguments of python -P that start one TensorBoard. It must be a single
+        process, because child processes are not stopped. See
         nbkit.server.tensorboard_process for its options.""",
     ).tag(config=True)
 

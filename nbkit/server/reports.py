@@ -91,8 +91,8 @@ class Reports:
                 page, words = await process.communicate()
         except TimeoutError:
             message = (
-                f"The report was not ready after {self._limit_seconds:g} s. Run it in "
-                f"a terminal: nbkit report {study_id}"
+                f"The report was not ready after {self._limit_seconds:g} s. In a "
+                f"terminal, run nbkit report {study_id}"
             )
             raise ReportError(message) from None
         finally:
@@ -106,8 +106,8 @@ class Reports:
         if process.returncode:
             last = text.splitlines()[-1:] or [how_it_ended(process.returncode)]
             message = (
-                f"The report failed ({last[0][:300]}). Run it in a terminal: nbkit "
-                f"report {study_id}"
+                f"The report failed ({last[0][:300]}). To see the full error, run in a "
+                f"terminal: nbkit report {study_id}"
             )
             raise ReportError(message)
         return page

@@ -288,13 +288,13 @@ def _refusal(run_id: str, error: Exception) -> str:
         store = visible(str(store_folder()))
         return (
             f"Run {run_id[:80]} is not in the store of this server, {store}. It was "
-            "removed, or it is in another NBKIT_HOME: start Jupyter with that one, or "
-            f'run nbkit.attach("{run_id[:80]}") in a notebook that uses it.'
+            "removed, or is in another store: set NBKIT_HOME to that store and restart "
+            f'Jupyter, or run nbkit.attach("{run_id[:80]}") in a notebook that uses it.'
         )
     if _is_forbidden(error):
         return (
             f"This server has no permission to read the files of run {run_id[:80]}. "
-            "Ask the owner of its folder for it."
+            "Ask the owner of its folder for read permission."
         )
     return unreadable(error) if isinstance(error, OSError) else str(error)
 

@@ -250,9 +250,9 @@ def no_board_message(key: str, idle_seconds: float) -> str:
     else:
         shown, where = f"run_id={key[:80]!r}", "from the run's page"
     return (
-        f"{shown} has no open TensorBoard. It stops after {idle_seconds:g} s without "
-        f"use, when {MOST_TENSORBOARDS} others are opened, or with the server. Open it "
-        f"{where}."
+        f"{shown} has no open TensorBoard. A TensorBoard stops after {idle_seconds:g} "
+        f"s without use, when {MOST_TENSORBOARDS} others are opened, or with the "
+        f"server. Open it again {where}."
     )
 
 

@@ -87,8 +87,8 @@ class Ratio:
         """Whether the interval is entirely beyond or entirely within the margin.
 
         Otherwise, more runs may still show or exclude a difference: see
-        `nbkit.statistics.runs_needed`. Always False below `MINIMUM_RUNS`, if the
-        verdict is ``withheld``, and if a difference beyond the margin `is_noise`.
+        `nbkit.statistics.runs_needed`. Always False with fewer than `MINIMUM_RUNS` runs
+        in an arm, if the verdict is ``withheld``, or if `is_noise`.
         """
         interval = self._verdict_interval
         if interval is None or self.verdict == "withheld":

@@ -79,7 +79,7 @@ def runs_needed(
     power
         Probability of a verdict with that many runs.
     largest
-        Maximum number of runs per arm; above it, the result is "more than".
+        Maximum number of runs per arm; a larger result is stated as "more than" it.
     seconds_per_run
         How long one run of either arm takes, in seconds.
     noise_floor

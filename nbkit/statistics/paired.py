@@ -61,7 +61,7 @@ def paired_accuracy(
     a_correct, b_correct
         Whether each image is classified correctly, in the same order for both.
     margin
-        Largest loss of accuracy that counts as kept, as a fraction of all images.
+        Largest loss of accuracy for the verdict ``kept``, as a fraction of all images.
     confidence
         Confidence level of the interval of the difference.
 

@@ -50,7 +50,7 @@ def bursts_in_words(
         return None
     return (
         f"steps come in bursts: {median_step:,.4g} images/s in the median step, "
-        f"{rate:,.4g} over time; the longest step took "
+        f"but {rate:,.4g} over all measured steps; the longest step took "
         f"{longest_step_seconds:,.3g} s"
     )
 

@@ -146,7 +146,7 @@ def require_finite(name: str, values: Sequence[float]) -> None:
     for position, value in enumerate(values):
         if not math.isfinite(value):
             message = (
-                f"{name}: number {position + 1} of {len(values)} is {value}, not a "
+                f"{name}: value {position + 1} of {len(values)} is {value}, not a "
                 "finite number. Omit runs without a result."
             )
             raise NotEnoughDataError(message)
@@ -158,7 +158,7 @@ def require_positive(name: str, values: Sequence[float]) -> None:
     for position, value in enumerate(values):
         if value <= 0:
             message = (
-                f"{name}: number {position + 1} of {len(values)} is {value}, but a "
+                f"{name}: value {position + 1} of {len(values)} is {value}, but a "
                 "ratio requires numbers above 0. Omit runs without a measurement."
             )
             raise NotEnoughDataError(message)

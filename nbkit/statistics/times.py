@@ -52,7 +52,7 @@ def summarise_times(
     ----------
     times
         One value per run that reached the event; runs are separate process starts. If a
-        value is zero, such as of complete epochs, there is no interval.
+        value is zero, such as a number of complete epochs, there is no interval.
     not_reached
         Number of runs that ended without reaching it; they count as slower than all
         others.

@@ -14,8 +14,8 @@ def interval_in_words(
 ) -> str:
     """Return an interval such as ``[0.981, 1.043]``.
 
-    If the ends differ by more than a factor of 100, the text only says so: the interval
-    of two very different runs can span millions.
+    If the ends differ by more than a factor of 100, the text is ``wider than
+    100-fold``: the interval of two very different runs can span millions.
     """
     if high > _WIDEST * low:
         return f"wider than {_WIDEST:g}-fold"

@@ -189,8 +189,9 @@ def export(
     _warn_of_secrets(kept)
     if odd := [file for file in left_out if file.why == _ODD]:
         message = (
-            f"the bundle omits {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
-            "all. To include such files, copy them as regular files with valid names."
+            f"the bundle omits {len(odd)} of the files, such as "
+            f"{visible(odd[0].path)} ({odd[0].why}). To include them, copy them as "
+            "regular files with valid names."
         )
         warnings.warn(message, stacklevel=2)
     return target

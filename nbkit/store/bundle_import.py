@@ -68,7 +68,7 @@ class ImportedBundle:
         if self.already_there:
             there = ", ".join(self.already_there)
             count = plural(len(self.already_there), "run")
-            parts.append(f"already in the store: {count}: {there}")
+            parts.append(f"{count} already in the store: {there}")
         if self.study_id is not None:
             parts.append(f"study {self.study_id}")
         return "; ".join(parts)
@@ -127,7 +127,7 @@ def unpack_bundle(
         with open_regular(source) as file, zipfile.ZipFile(file) as archive:
             return _import(archive, source, store, large=large)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise _refused(source, f"damaged, or not a zip file ({error})") from error
+        raise _refused(source, f"it is damaged or not a zip file ({error})") from error
     except StoreError:
         raise
     except OSError as error:
@@ -299,7 +299,7 @@ def _refused(
 def _manifest(archive: zipfile.ZipFile, source: Path) -> BundleManifest:
     values = _json(archive, MANIFEST, source)
     if values is None:
-        raise _refused(source, f"no {MANIFEST}: not an nbkit bundle")
+        raise _refused(source, f"it has no {MANIFEST}, so it is not an nbkit bundle")
     if (schema := values.get("schema")) != BUNDLE_SCHEMA:
         what = f"schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
         remedy = "Import it with the version of nbkit that exported it"
@@ -326,7 +326,7 @@ def _check_names(
     for info in archive.infolist():
         name = info.filename
         if name not in missing or name != info.orig_filename:
-            what = f"{name!r:.200} is not in the manifest, or twice in the archive"
+            what = f"{name!r:.200} is not in the manifest, or is in the archive twice"
             raise _refused(source, what)
         missing.discard(name)
         if name == MANIFEST:
@@ -340,7 +340,7 @@ def _check_names(
 def _name_problem(name: str, manifest: BundleManifest) -> str | None:
     """Return what is wrong with a name in the manifest, or None."""
     if not _is_in_bundle(name, manifest):
-        return "is not a file of one of its runs"
+        return "is not a file of its runs or study"
     if visible(name) != name:
         return "has a control character"
     folder = name
@@ -382,7 +382,8 @@ def _check_room(
     packed = source.stat().st_size
     if needed > (limit := max(ANY_TIMES_BYTES, _MOST_TIMES * packed)):
         mean_it = "Use large=True (nbkit import --large) if this size is expected"
-        what = f"{unpacked} the limit is {limit:,} (1 GiB or {_MOST_TIMES}x its size)"
+        rule = f"the larger of 1 GiB and {_MOST_TIMES}x the size of the bundle"
+        what = f"{unpacked} the limit is {limit:,} ({rule})"
         raise _refused(source, what, mean_it)
 
 

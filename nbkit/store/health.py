@@ -99,7 +99,7 @@ def _place(store: Path, exists: bool) -> Finding:
     is_open = origin == "default" and bool(store.stat().st_mode & other_users)
     evidence = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
     evidence += "; other users can enter this folder" if is_open else ""
-    action = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
+    action = f"run chmod 700 {shlex.quote(str(store))} unless other users need access"
     return check("Store", not is_open, evidence, action)
 
 

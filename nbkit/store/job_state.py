@@ -51,17 +51,17 @@ _OLD_SECONDS = 60.0
 """The age of an older answer is shown."""
 
 _REASONS = {
-    "BeginTime": "begin time in the future (after a requeue)",
+    "BeginTime": "begin time in the future (such as after a requeue)",
     "Dependency": "waiting for another job to end",
     "DependencyNeverSatisfied": "its dependency can never be satisfied; stop the run",
-    "JobHeldUser": "held by a user; run scontrol release",
+    "JobHeldUser": "held by a user; run scontrol release JOB_ID",
     "None": "pending",
     "PartitionNodeLimit": "more nodes requested than the partition allows",
     "PartitionTimeLimit": "time limit above the limit of the partition",
     "Priority": "jobs of higher priority are ahead",
     "ReqNodeNotAvail": "requested nodes are down, drained or reserved",
     "Resources": "waiting for free nodes",
-    "job_requeued_in_held_state": "requeued and held; run scontrol release",
+    "job_requeued_in_held_state": "requeued and held; run scontrol release JOB_ID",
 }
 """Of the frequent ones; Slurm's own word for any other says enough."""
 _ENDS = {
@@ -221,10 +221,11 @@ def _queue(paths: RunPaths, submission: Line, attempt: Line, job: Job | None) ->
     if job is not None:
         slurm = waiting_words(job)
     elif _is_own(paths) is False:
-        slurm = "Slurm: unknown, another user's job"
+        slurm = "Slurm: job state unknown (another user's job)"
     else:
         why = why_unknown(submission["job"].get("cluster"))
-        slurm = f"Slurm: unknown, {why}" if why else "Slurm: not known yet"
+        state = f"unknown ({why})" if why else "not known yet"
+        slurm = f"Slurm: job state {state}"
     queue = attempt.get("queue") or {}
     reason = "; ".join(filter(None, (queue.get("reason"), slurm)))
     return {

@@ -214,8 +214,9 @@ def _ownership_remedy(path: Path, another: str, *, is_of_store: bool) -> str:
             above = {parent.parent.name for parent in (folder, *folder.parents)}
             is_there = not above.isdisjoint({"runs", "studies"})
             whose = f"{folder} belongs to uid {owner}, not to uid {me}"
-            go_on = "export and import it" if is_of_store and is_there else another
-            return f"{whose}: ask its owner, or {go_on}"
+            own_copy = "export it and import the bundle"
+            go_on = own_copy if is_of_store and is_there else another
+            return f"{whose}: ask its owner for access, or {go_on}"
     return f"no permission: {another}"
 
 

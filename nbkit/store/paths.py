@@ -286,10 +286,11 @@ def the_study_folder(study_id: str) -> Path:
     meant = study_folders(study_id)
     if study_id and len(meant) == 1:
         return meant[0]
-    problem = f"the end of {len(meant)} study ids" if meant else "no study has this id"
+    several = f"{len(meant)} studies have this ending"
+    problem = several if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
-    there = f"newest: {newest}" if newest else "it has no studies"
-    message = f"study_id={study_id!r}: {problem} in {studies_folder()}; {there}."
+    there = f"Use a full id (newest: {newest})" if newest else "It is empty"
+    message = f"study_id={study_id!r}: {problem} in {studies_folder()}. {there}."
     raise StoreError(message)
 
 

@@ -223,7 +223,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
             raise _damaged(path, f"{field}={value!r:.40} is not {_WORDS[kind]}")
     job = "job" in values and name == _FILES.submission.name and values["job"]
     if job and not _JOB_ID.fullmatch(str(job.get("id"))):  # Slurm's commands get it
-        raise _damaged(path, f"job.id={job.get('id')!r:.40} is not a job's number")
+        raise _damaged(path, f"job.id={job.get('id')!r:.40} is not a Slurm job id")
     return values
 
 

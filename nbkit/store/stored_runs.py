@@ -106,7 +106,7 @@ class StoredRun:
 
     @property
     def cause(self) -> Line | None:
-        """Why the run failed, was stopped, lost or is unknown; None in other states."""
+        """Why the run is failed, stopped, lost or unknown; None in other states."""
         record, submission = self.record, self.submission
         if submission.get("job"):
             return self._standing(submission, record).cause
@@ -201,8 +201,8 @@ class StoredRun:
         Returns
         -------
         str
-            Empty if the rank has not printed anything. Of more than 16 MiB only the
-            end, after a line that says so. A progress bar shows its last state.
+            Empty if the rank has not printed anything. Output longer than 16 MiB is cut
+            at its start, with a line that says so. A progress bar shows its last state.
 
         Raises
         ------
@@ -349,7 +349,7 @@ def find_run_folder(run_id: str) -> Path:
         meant = [path for path in list_run_folders() if path.name.endswith(run_id)]
         if len(meant) == 1:
             return meant[0]
-    problem = f"the end of {len(meant)} run ids" if meant else "no run has this id"
+    problem = f"{len(meant)} runs have this ending" if meant else "no run has this id"
     message = f"run_id={run_id!r}: {problem} in {folder}. Use a full id (`nbkit runs`)."
     raise RunNotFoundError(message)
 

@@ -34,8 +34,8 @@ class RunSummary:
     step_time_seconds: float | None
     """Time of the window / its steps."""
     first_step_seconds: float | None
-    """Time of the first step, which compiles (``compile``), searches for convolutions
-    (``cudnn_benchmark``) and allocates."""
+    """Time of the first step, which compiles (``compile``), selects convolution
+    algorithms (``cudnn_benchmark``) and allocates memory."""
     ended_by: str | None
     """What ended the run: ``steps``, ``epochs``, ``time`` or ``target_accuracy``; None
     if it was stopped, failed or did not record it."""
@@ -62,18 +62,18 @@ class RunSummary:
     first_loss: float | None
     """Loss of the first step, before any update."""
     final_loss: float | None
-    """Mean loss over the last tenth of the steps (at least one), warm-up or not; None
-    if one of them is not finite."""
+    """Mean loss over the last tenth of the steps (at least one), including warm-up;
+    None if one of them is not finite."""
     mean_loss: float | None
-    """Mean loss over all steps, warm-up or not; None if one is not finite."""
+    """Mean loss over all steps, including warm-up; None if one is not finite."""
     updates_skipped: int | None
     """Steps whose update GradScaler skipped, because a gradient was not finite; None
     if the loss is not scaled."""
     loss_scale: float | None
     """Loss scale of the last step; None if the loss is not scaled."""
     weights_finite: bool | None
-    """Whether every weight was finite at the end (then every applied gradient was,
-    too); None if unknown."""
+    """Whether every weight was finite at the end (then every applied gradient
+    was finite); None if unknown."""
     top1_accuracy: float | None
     """Top-1 accuracy of the last evaluation, 0 to 1; None for multi-label data."""
     mean_auroc: float | None

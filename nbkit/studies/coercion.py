@@ -158,6 +158,6 @@ _REMEDIES = {
 _LIST_REMEDIES = {
     "int": "not a list of whole numbers. Separate them by commas, such as 1,2,4.",
     "float": "not a list of numbers. Separate them by commas, such as 0.1,0.2.",
-    "bool": "not a list of true and false. Separate them by commas.",
+    "bool": "not a list of booleans. Separate them by commas, such as true,false.",
     "str": "not a list of strings. Separate them by commas, such as fp32,fp16.",
 }

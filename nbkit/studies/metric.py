@@ -53,7 +53,7 @@ class Metric:
         minimum_runs: int = MINIMUM_RUNS,
         discard_floors: float | None = None,
     ) -> Self | None:
-        """Return the metric that a user chose; None is images per second."""
+        """Return the metric that a user chose; None for images per second."""
         if name is None:
             settings = {
                 f"better={better!r}": better is not None,
@@ -113,12 +113,12 @@ class Metric:
     def value(self, run: Run) -> float:
         """Return the metric of a finished run.
 
-        The last value that `nbkit.log` recorded under this name; else that of
-        ``run.summary``, such as ``images_per_second`` or ``peak_memory_bytes``; else
-        ``seconds``, from start to end; else the last ``name: value`` or ``name=value``
-        that rank 0 printed in its last 50 lines. Of recorded values, ``mean:name`` is
-        their mean, ``best:name`` the best, ``step100:name`` that of step 100;
-        ``returned`` is what a function returned, ``returned:name`` a value of its dict.
+        The first of these that exists: the last value logged under this name; the field
+        of ``run.summary`` with this name; for ``seconds``, the time from start to end;
+        the last ``name: value`` or ``name=value`` in the last 50 lines that rank 0
+        printed. Of logged values, ``mean:name`` is their mean, ``best:name`` the best,
+        ``step100:name`` that of step 100. ``returned`` is the number that a function
+        returned, ``returned:name`` a number of the dict that it returned.
         """
         lines = run.metrics(None)
         logs = [line for line in lines if line["kind"] == "log"]
@@ -156,7 +156,7 @@ class Metric:
             if form is None:
                 remedy += f", or print '{name}: 0.5'"
             elif step is not None:
-                remedy += f" in step {step}"
+                remedy += f" at step {step}"
             elif form == "returned":
                 remedy = "Return a number, or {'loss': 0.5} for returned:loss"
             message = (

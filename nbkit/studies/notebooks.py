@@ -19,7 +19,7 @@ def notebook(name: str) -> Path:
     Parameters
     ----------
     name
-        Such as ``"scaling"``.
+        Name of the notebook, such as ``"scaling"``.
 
     Raises
     ------

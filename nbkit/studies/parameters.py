@@ -106,13 +106,13 @@ def params(question: str | None = None) -> Parameters:
     Parameters
     ----------
     question
-        Such as ``"scaling"``: parameters of this question that the cell omits are
-        accepted too. ``nbkit notebook scaling --parameters`` lists them.
+        Question, such as ``"scaling"``, whose parameters are also accepted if the cell
+        omits them. ``nbkit notebook scaling --parameters`` lists them.
 
     Raises
     ------
     ParameterError
-        If not in a notebook, or names or values are not valid; all of them are listed.
+        If called outside a notebook, or if names or values are not valid (all listed).
     ConfigError
         If there is no such question.
     """

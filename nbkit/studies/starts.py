@@ -40,8 +40,8 @@ def check_concurrent(
         first = list(arms).index(group[0]) if group and group[0] in arms else 0
         if len(group) < 2 or list(arms[first : first + len(group)]) != list(group):
             message = (
-                f"concurrent={list(group)!r} is not two or more consecutive arms of "
-                f"{list(arms)!r}. List them in that order."
+                f"concurrent={list(group)!r} must be two or more arms that follow each "
+                f"other in arms={list(arms)!r}. Change concurrent, or reorder the arms."
             )
             raise ConfigError(message)
         if control in group or used & set(group):

@@ -72,7 +72,7 @@ class StoredStudy:
 
     @property
     def command(self) -> str | None:
-        """Command that measures the study; None without one, or of another user.
+        """Command that measures the study; None if unknown, or if another user's.
 
         The file is not read again, because reading it may have failed.
         """
@@ -189,7 +189,7 @@ class StoredStudy:
 
     @property
     def metric(self) -> Metric | None:
-        """Metric by which arms are compared; None is images per second."""
+        """Metric by which arms are compared; None for images per second."""
         stored = self._content.get("metric")
         with report_corruption(self.paths.root):
             return None if stored is None else Metric(**stored)
@@ -310,6 +310,6 @@ def resume_command(study: StoredStudy, arguments: str = "") -> str:
 def resume_hint(study: StoredStudy) -> str:
     """Return what to do with a study that was interrupted, in words."""
     return (
-        f"{resume_command(study)} continues the study; nbkit report {study.study_id} "
-        "reports the finished runs."
+        f"{resume_command(study)} continues the study; to report the finished runs, "
+        f"run nbkit report {study.study_id}"
     )

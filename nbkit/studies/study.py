@@ -67,7 +67,7 @@ STUDY_SCHEMA = "nbkit.study/1"
 
 
 class Study(StoredStudy):
-    """A study in the store. Any process can open it, and one at a time execute it.
+    """A study in the store. Any process can open it; one at a time can execute it.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Study(StoredStudy):
         metric
             Metric by which arms are compared: a name that runs pass to `nbkit.log` or
             print (``val_loss: 0.5``), ``seconds``, or a field of ``run.summary``. None
-            is images per second. The last value is used, unless the name is
+            uses images per second. The last value is used, unless the name is
             ``mean:val_loss``, ``best:val_loss`` or ``step1000:val_loss``. ``returned``
             is the return value of a function, ``returned:accuracy`` an item of it.
         better
@@ -120,8 +120,8 @@ class Study(StoredStudy):
         minimum_runs
             Finished starts per arm that a verdict on the metric needs.
         discard_floors
-            Number of noise floors: from its second start on, an arm that is worse than
-            the base by more than this is not started again. None never discards an arm.
+            After two starts, an arm that is worse than the base by more than this many
+            noise floors and by more than ``margin`` is not started again. None: never.
         repeats
             Process starts of every arm.
         control
@@ -136,9 +136,9 @@ class Study(StoredStudy):
             one run of a group does not finish, the whole group is repeated.
         parallel
             Maximum number of concurrent starts, each on separate GPUs; all arms of a
-            repeat use the same GPUs. None: as many as the free GPUs of this machine
-            allow if every arm is a script or function and the metric's name does not
-            suggest a time or rate, otherwise 1.
+            repeat use the same GPUs. None uses as many as the free GPUs allow, but 1 on
+            CPUs and Slurm, with ``concurrent`` or ``unrepeated``, if an arm is a
+            configuration, and if the metric is None or named like a time or rate.
         parameters
             The notebook's parameters, for the record.
         environment
@@ -152,14 +152,14 @@ class Study(StoredStudy):
             `nbkit.launch`.
         minutes
             Time limit of each `run` and `resume`. Starts that do not fit are skipped
-            and listed in the report. None or 0: no limit.
+            and listed in the report. None and 0 set no limit.
 
         Raises
         ------
         ConfigError
             If there is nothing to run, a name is used twice, two arms are the same
             program, the control is not an arm, arms cannot be started together, an arm
-            contains a secret, or ``minutes`` or a setting of the metric is not valid.
+            contains a secret, or a limit or a setting of the metric is not valid.
         RunError
             If a configuration needs ``trust``.
         StoreError
@@ -279,22 +279,22 @@ class Study(StoredStudy):
             write; what it executes is printed first.
         force
             Also execute a study that another process may be executing on a host or in a
-            container that is gone. If that process still exists, it ends with its next
-            run.
+            container that is gone. If that process still exists, it fails when it
+            starts its next run.
         wait_for_idle
             Maximum time in seconds to wait, before the first run, until CPUs and all
             visible GPUs are less than 10 % busy. The study records the time waited and
             what was still busy.
         minutes
-            Time limit of this execution, after that wait. A start that is running is
-            completed; one that still waits for devices is stopped. None is the limit
-            from `create`, 0 is no limit.
+            Time limit of this execution, after that wait. A running start is completed;
+            one that still waits for devices is stopped. None uses the limit of the last
+            execution, or of `create`; 0 sets no limit.
 
         Raises
         ------
         ConfigError
-            If ``wait_for_idle`` or ``minutes`` is not a time, or the runs are not for
-            this machine.
+            If ``wait_for_idle`` or ``minutes`` is not valid, or ``wait_for_idle`` is
+            used with runs on other machines.
         RunError
             If the study needs ``trust``, or another process executes it or may do so
             (see ``force``).
@@ -356,7 +356,7 @@ class Study(StoredStudy):
         force: bool = False,
         minutes: float | None = None,
     ) -> Self:
-        """Continue an interrupted study; same as `run`, but never waits for idle."""
+        """Continue an interrupted study; same as `run` without ``wait_for_idle``."""
         return self.run(progress=progress, trust=trust, force=force, minutes=minutes)
 
     def _wait_for_idle(

@@ -12,6 +12,7 @@ from typing import Any
 from nbkit.errors import NvmlUnavailableError
 from nbkit.findings import Finding, Severity
 from nbkit.health import check, stream
+from nbkit.plural import plural
 from nbkit.telemetry.condition import GpuCondition
 from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
@@ -90,8 +91,8 @@ def _persistence(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
         evidence = (
             f"off on {named(off)}: each start on an idle GPU takes seconds longer"
         )
-        host = "" if container_kind() is None else ", on the host"
-        action = f"sudo nvidia-smi -pm 1{host}"
+        host = "" if container_kind() is None else "on the host, run "
+        action = f"{host}sudo nvidia-smi -pm 1"
         yield Finding("Persistence", "warning", evidence, action)
     elif any(gpu.persistence_mode for gpu in devices):
         evidence = "on: the driver keeps the GPUs initialized"
@@ -105,16 +106,20 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
         is_done = fabric == "completed"
         evidence = f"{fabric} on {named(indices)}: CUDA cannot initialize"
         evidence = f"{named(indices)} can use NVSwitch" if is_done else evidence
-        action = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
-        yield check(what, is_done, evidence, f"{action}driver's own", "error")
+        host = "" if container_kind() is None else "on the host, "
+        action = (
+            f"{host}run sudo systemctl restart nvidia-fabricmanager; its version must "
+            "equal the driver's"
+        )
+        yield check(what, is_done, evidence, action, "error")
     links = ((gpu.pcie_width, gpu.pcie_width_max, gpu.index) for gpu in conditions)
     for (width, most), indices in _reduced(links):
         evidence = (
             f"{named(indices)} limited to {width} of {most} lanes: slow transfers"
         )
         action = (
-            "power off, reseat card and riser; sudo lspci -vv | grep -i downgraded "
-            "shows the slot"
+            "power off, and reseat the card and the riser; for the PCI address, run "
+            "nvidia-smi --query-gpu=index,pci.bus_id --format=csv"
         )
         yield Finding("PCIe link", "warning", evidence, action)
     for gpu in conditions:
@@ -126,7 +131,10 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
             yield Finding(f"GPU {gpu.index}", "error", evidence, action)
         elif gpu.remap_pending:
             evidence = "defective memory is remapped at the next reset (remap pending)"
-            action = f"sudo nvidia-smi --gpu-reset -i {gpu.index} while it is idle"
+            action = (
+                "reset the GPU while it is idle (sudo nvidia-smi --gpu-reset -i "
+                f"{gpu.index})"
+            )
             yield Finding(f"GPU {gpu.index}", "warning", evidence, action)
     limits = (
         (gpu.power_limit_watts, gpu.power_limit_default_watts, gpu.index)
@@ -173,7 +181,8 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Findi
     if unknown is not None:
         evidence = (
             f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
-            f"ignores it and all later entries: {visible} of {len(devices)} left"
+            f"ignores it and all later entries, which leaves {visible} of "
+            f"{plural(len(devices), 'GPU')}"
         )
         action = "unset it, or use GPUs listed by nvidia-smi -L"
         yield Finding(what, "error", evidence, action)
@@ -209,7 +218,10 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding
             yield Finding(what, "warning", evidence, "reboot, or reseat the card")
         else:
             index = gpu[4:] if gpu.startswith("GPU ") else f"{gpu.partition('.')[0]}.0"
-            action = f"sudo nvidia-smi --gpu-reset -i {index} while idle, or replace it"
+            action = (
+                "reset the GPU while it is idle (sudo nvidia-smi --gpu-reset -i "
+                f"{index}); if the error returns, replace the GPU"
+            )
             yield Finding(what, "warning", evidence, action)
 
 

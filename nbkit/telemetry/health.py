@@ -75,7 +75,7 @@ def checks() -> Iterator[Finding]:
     yield Finding("Memory", "ok", evidence)
     yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    action = f"ulimit -n {_FEWEST_FILES} or more; loader processes open many files"
+    action = f"set ulimit -n to {_FEWEST_FILES} or more; loaders open many files"
     is_enough = soft not in range(_FEWEST_FILES)
     yield check("Open files", is_enough, _count(soft, hard), action)
     yield _processes()
@@ -126,7 +126,10 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
         space = shutil.disk_usage(folder)
     except OSError as error:
         evidence = f"{folder} cannot be checked ({error.strerror})"
-        action = f"DataLoader processes require it: sudo mount -t tmpfs tmpfs {folder}"
+        action = (
+            f"DataLoader processes require shared memory: run sudo mkdir -p {folder} "
+            f"&& sudo mount -t tmpfs tmpfs {folder}"
+        )
         return Finding("Shared memory", "error", evidence, action)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
@@ -137,8 +140,9 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
     evidence = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
     size = math.ceil((space.total - space.free + needed) / 2**30)
     action = (
-        f"about {_mib(needed)} required for {who} (bus error with less); sudo mount "
-        f"-o remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
+        f"about {_mib(needed)} required for {who} (bus error with less): run sudo "
+        f"mount -o remount,size={size}G {folder}, or start the container with docker "
+        f"run --shm-size={size}g"
     )
     return check("Shared memory", space.free >= needed, evidence, action)
 
@@ -146,7 +150,7 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
 def _processes() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     evidence = _count(soft, hard)
-    action = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
+    action = f"set ulimit -u to {_FEWEST_PROCESSES} or more; each thread counts"
     granted = smallest_limit("pids")
     if granted is not None and (granted < soft or soft == resource.RLIM_INFINITY):
         soft, evidence = granted, f"{granted:,} (control group)"
@@ -164,7 +168,7 @@ def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
     is_unlimited = soft == resource.RLIM_INFINITY
     names = ", ".join(sorted({port["name"] for port in rdma_ports}))
     evidence = "unlimited" if is_unlimited else _mib(soft)
-    action = f"NCCL needs more for {names}: ulimit -l unlimited"
+    action = f"NCCL requires more for {names}: run ulimit -l unlimited"
     return check("Locked memory", is_unlimited or not names, evidence, action)
 
 

@@ -86,16 +86,16 @@ def open_nvml(*, detailed: bool = False, xid_events: bool = False) -> Nvml:
         import pynvml
     except ImportError as error:
         remedy = pip_install("nvidia-ml-py")
-        message = f"GPUs cannot be read ({error}): {remedy}."
+        message = f"GPUs cannot be read ({error}): run {remedy}."
         raise NvmlUnavailableError(message, reason="no library") from error
     module: Any = pynvml
     binding: Any = binding_of(module)
     if missing := binding.missing():
         remedy = pip_install("nvidia-ml-py", options="--force-reinstall")
         message = (
-            f"GPUs cannot be read: {binding.file} is not the pynvml of "
-            f"nvidia-ml-py, or is too old (it lacks {missing[0]}); "
-            f"pip uninstall --yes pynvml, then {remedy}."
+            f"GPUs cannot be read ({binding.file} is not part of nvidia-ml-py or is "
+            f"too old, as it lacks {missing[0]}): run pip uninstall --yes pynvml, then "
+            f"run {remedy}."
         )
         raise NvmlUnavailableError(message, reason="other pynvml")
     try:

@@ -106,7 +106,7 @@ class Trace:
                 by_pid = row["by_pid"].items()
                 self.holders |= {int(pid): holder for pid, holder in by_pid}
             case kind:
-                message = f"a line of the kind {kind!r}"
+                message = f"unknown kind {kind!r}"
                 raise ValueError(message)
 
     def offsets(self) -> list[float]:

@@ -217,7 +217,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="PID",
-        help="also report the total of this process tree; may be repeated",
+        help="also record the CPU time of this process tree; may be repeated",
     )
     gpus = parser.add_mutually_exclusive_group()
     gpus.add_argument(

@@ -120,7 +120,7 @@ class ExperimentForm(ipywidgets.VBox):
         DeviceError
             If the configuration does not fit the devices of this machine.
         RunError
-            Without ``trust=True``, if other users wrote its Slurm options.
+            Without ``trust=True``, if other users wrote the run's Slurm options.
         StoreError
             If the store cannot be written.
         """

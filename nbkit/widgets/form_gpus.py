@@ -196,4 +196,4 @@ def _text(holder: Mapping[str, Any]) -> str:
         return f"kernel {holder['path'] or holder['name'] or ''}{who}"
     command = holder["command"]
     what = f": {command[:60]}" if command else ""
-    return f"process {holder['pid'] or 'of unknown id'}{who}{what}"
+    return f"process {holder['pid'] or 'with unknown PID'}{who}{what}"

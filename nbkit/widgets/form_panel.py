@@ -191,7 +191,8 @@ class FormPanel(anywidget.AnyWidget):
         try:
             existing_data(config.data)
         except ConfigError:
-            data = f" data={config.data!r} cannot be used here. Set data to its path."
+            data = f" data={config.data!r} cannot be used on this machine. Set data to "
+            data += "the path of the data set."
         self.say(
             f"{chosen_recipe.title}.{data} Differences from the publication: "
             f'nbkit.recipe("{name}").',

@@ -13,6 +13,7 @@ from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsa
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
 from nbkit.packages import pip_install
+from nbkit.plural import plural
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
 from nbkit.telemetry.torch_builds import covers, last_torch
 from nbkit.worker.collectives import record_collectives
@@ -29,8 +30,8 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
     count = torch.cuda.device_count()
     if rank.local_world_size > count and not config.oversubscribe:
         message = (
-            f"ranks: {rank.local_world_size}, visible GPUs: {count} (limit: one rank "
-            f"per GPU). Use gpus={count} or oversubscribe=True."
+            f"{rank.local_world_size} ranks share {plural(count, 'visible GPU')} "
+            f"(limit: one rank per GPU). Use gpus={count} or oversubscribe=True."
         )
         raise DeviceError(message)
     device = torch.device("cuda", rank.local_rank % count)

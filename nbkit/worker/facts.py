@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError
+from nbkit.plural import plural
 from nbkit.reading import retry_io
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import write_json
@@ -64,8 +65,8 @@ def write_facts(
     uuids = [entry["device"]["uuid"] for entry in ranks if entry["device"]["uuid"]]
     if len(set(uuids)) < len(uuids) and not config.oversubscribe:
         message = (
-            f"ranks: {len(uuids)}, GPUs: {len(set(uuids))} (limit: one rank per GPU). "
-            "Use fewer ranks or oversubscribe=True."
+            f"{len(uuids)} ranks share {plural(len(set(uuids)), 'GPU')} (limit: one "
+            "rank per GPU). Use fewer ranks or oversubscribe=True."
         )
         raise DeviceError(message)
     if rank.rank != 0:

@@ -95,7 +95,7 @@ class FiniteWatch:
         message = (
             f"{self.nonfinite}, with stop_on_nonfinite=True. Launch the run again with "
             f"a learning_rate below {config.learning_rate:g}{instead}, or "
-            "stop_on_nonfinite=False. Its checkpoints are finite."
+            "stop_on_nonfinite=False. The run's checkpoints are finite."
         )
         return NonFiniteError(message)
 

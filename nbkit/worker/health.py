@@ -250,7 +250,7 @@ def _nvimagecodec(driver: DriverGpus) -> Iterator[Finding]:
     missing += [] if installed("cykooz.resizer") else ["cykooz.resizer"]
     if missing:
         words = f'{" and ".join(missing)} not installed: loader="torch" decodes with '
-        words += "Pillow, more slowly"
+        words += "Pillow, which is slower"
         command = pip_install(*packages_of(driver.dali))
         yield Finding("nvImageCodec", "note", words, command)
         return
@@ -289,7 +289,7 @@ def _dali(driver: DriverGpus) -> Iterator[Finding]:
         return
     if cuda > _OLDEST_DALI_CUDA and driver.dali == "dali" and driver.capabilities:
         oldest = min(driver.capabilities, key=_version)
-        words += f", which has no code for compute capability {oldest}"
+        words += f", which does not support compute capability {oldest}"
         yield Finding("DALI", "warning", words, replace)
         return
     yield from _import(

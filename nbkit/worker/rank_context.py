@@ -79,7 +79,7 @@ def log(
         GPU makes the step wait for it. Lists of runs show a function's
         ``images_per_second`` and ``loss``.
     step
-        Step of the values; None for the step after the last logged one, or, in a
+        Step of the values; None uses the step after the last logged one or, in a
         plug-in, the current step.
     total_steps
         Total number of steps, shown as progress; ignored in a plug-in.
@@ -414,7 +414,7 @@ def whole_step(step: Any, name: str = "step") -> int:
     except TypeError:
         number = -1
     if number < 0:
-        message = f"{name}={step!r} is not an integer of 0 or more. Pass one."
+        message = f"{name}={step!r} is invalid. Pass an integer of 0 or more."
         raise ConfigError(message)
     return number
 

@@ -183,9 +183,9 @@ class NodeLogs(LogsSpecs):
         if ipaddress.ip_address(own).is_loopback:
             _print(
                 f"this host resolves its name to {own}, which other hosts cannot "
-                "reach: if the rendezvous fails, fix /etc/hosts, or add "
-                "--local-addr=ADDRESS "
-                "to the line, and GLOO_SOCKET_IFNAME=INTERFACE in front of it."
+                "reach. If the rendezvous fails, fix /etc/hosts, or add "
+                "--local-addr=ADDRESS to the line and put "
+                "GLOO_SOCKET_IFNAME=INTERFACE in front of it."
             )
 
 

@@ -119,13 +119,13 @@ class TrainerCallback(TrainerLog):
     """Callback for transformers' ``Trainer``: token counts, stop and resume.
 
     For ``Trainer`` and its subclasses, such as TRL's ``SFTTrainer``, in a script or
-    function that `nbkit.launch` runs; elsewhere it does nothing. Even without it,
-    metrics that ``Trainer`` logs are in ``run.metrics("log")`` and the live view. To
-    each line it adds ``tokens_per_second`` of all ranks since the previous line
-    (without padding, evaluations and checkpoints); ``padding_share``, the share of
-    padding in all tokens; the totals ``tokens_seen`` and ``samples_seen``;
+    function that `nbkit.launch` runs; elsewhere it does nothing. The metrics that
+    ``Trainer`` logs are in ``run.metrics("log")`` and the live view even without the
+    callback. To each logged line it adds ``tokens_per_second`` of all ranks since
+    the previous line (without padding, evaluations and checkpoints); ``padding_share``,
+    the share of padding in all tokens; the totals ``tokens_seen`` and ``samples_seen``;
     ``peak_memory_bytes`` of rank 0's GPU; and ``mfu``, the share of the GPUs' dense
-    peak FLOP/s by torchtitan's formula. If it is unknown, rank 0 prints the reason.
+    peak FLOP/s by torchtitan's formula (if it is unknown, rank 0 prints the reason).
     `Run.stop` saves a checkpoint at the next step, from which `Run.resume` continues.
 
     Examples
@@ -153,7 +153,7 @@ class TrainerCallback(TrainerLog):
 
     @property
     def checkpoint(self) -> str | None:
-        """Folder of the newest checkpoint of this run; None in its first attempt."""
+        """Folder of this run's newest checkpoint; None if there is none to resume."""
         if self._context is None or self._context.attempt == 0:
             return None
         state = self._context.load_checkpoint() or {}

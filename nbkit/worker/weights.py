@@ -142,7 +142,7 @@ def _load_pretrained(
             name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
-        _log(rank, f"untrained output layer: {weights} has other classes")
+        _log(rank, f"untrained output layer, because {weights} has other classes")
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), is_new
 
@@ -162,7 +162,8 @@ def _are_imagenet(
         # Sorted, as all folders are; others than ImageNet's differ in some of these.
         return all(classes[place] == name for place, name in SYNSETS.items())
     if all(name.isdecimal() and int(name) == n for n, name in enumerate(classes)):
-        _log(rank, f"class names of {config.data} are numbers; ImageNet is assumed")
+        what = f"the class names of data={config.data!r} are numbers"
+        _log(rank, f"{what}; those of ImageNet are assumed")
         return True
     # Packs write synonyms, and a number where two classes have one name.
     pairs = zip(classes, categories, strict=True)
@@ -183,7 +184,8 @@ def _check_classes(
     if classes is None:
         return
     if trained_on is None:
-        _log(rank, f"{config.weights} has no class names; those of data are assumed")
+        what = f"{config.weights} has no class names"
+        _log(rank, f"{what}; those of the data are assumed")
         return
     for number, name in enumerate(classes):
         trained = trained_on[number] if number < len(trained_on) else None

@@ -93,7 +93,8 @@ def test_doctor_check_that_hangs(examined, module, tmp_path):
 
     assert set(found) == {"First", "Checks"}
     assert found["Checks"].severity == "error"
-    assert "some_checks does not respond after 'First'" in found["Checks"].evidence
+    hung = "some_checks does not respond after the check 'First'"
+    assert hung in found["Checks"].evidence
 
 
 def test_doctor_check_that_raises_or_prints(examined, module):

@@ -160,8 +160,8 @@ def test_show_data(written, capsys):
         "  evaluation images  500",
         "  empty classes      4 of 6 without training images",
         "  unreadable images  1,200",
-        "  grayscale images   15 with more than 8 bits, converted to 8; 7 with 16 or "
-        "fewer gray levels (a/0.tif and 6 more)",
+        "  grayscale images   15 with more than 8 bits, converted to 8; 7 of them "
+        "keep 16 or fewer gray levels (a/0.tif and 6 more)",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
         "",
         "Unreadable images:",
@@ -169,7 +169,7 @@ def test_show_data(written, capsys):
         r"  a/1\x1b.jpg   reason 1",
     ]
     assert r"  a/15\x1b.jpg  reason 15" in block
-    assert "  more          1,184 (worker.json: the first 100)" in block
+    assert "  more          1,184 (worker.json lists 100)" in block
     assert not any("reason 16" in line for line in block)
 
 
@@ -375,7 +375,7 @@ def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):
     assert made.stdout.startswith(f"{file} (")
     assert taken.stdout.startswith("imported 2 runs: ")
     assert f"study {study.study_id}" in taken.stdout
-    assert again.stdout.startswith("already in the store: 2 runs: ")
+    assert again.stdout.startswith("2 runs already in the store: ")
 
 
 def test_import_unknown_user(capsys):

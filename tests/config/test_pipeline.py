@@ -25,7 +25,7 @@ def test_pipelines_old_and_new():
     [
         ("chexnet_odl", r"Did you mean 'chexnet_old'"),
         ("list,shard,raed,map,batch", r"'raed' is not a .*Did you mean 'read'"),
-        ("shard,list,read,map,batch", "requires one 'list' step, at the start"),
+        ("shard,list,read,map,batch", "must have 'list' as its first step"),
         ("list,shard,read,batch", "'batch' requires images, but its input is records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' requires records"),
         ("list,shard,read,map", "outputs images, but training requires batches"),

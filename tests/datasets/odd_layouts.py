@@ -146,11 +146,11 @@ FOLDERS = {
     ),
     "class of another suffix": (
         ["a/1.jpg", "b/1.gif", "b/2.gif"],
-        r"1 class without images \(b; suffixes .*found 2 \*\.gif\. Add images",
+        r"1 class without images \(b; image suffixes: .*found 2 \*\.gif\. Add images",
     ),
     "class of hidden images": (
         ["a/1.jpg", "b/._1.jpg"],
-        r"1 class without images \(b; suffixes ",
+        r"1 class without images \(b; image suffixes: ",
     ),
     "link to a device": (
         [*two(), "a/d.jpg -> /dev/zero"],

@@ -147,7 +147,7 @@ PACKS = {
             BOTH,
             {"val/3.jpg": 0},
             {},
-            ("skipped in favor of val: 1 packed test file",),
+            ("1 packed test file skipped: evaluation uses the validation files",),
         ),
     ),
     "testing": ({"training-0.tar": PAIR, "testing-0.tar": TURNED}, Read(BOTH, BOTH)),
@@ -177,7 +177,7 @@ PACKS = {
     "kaggle's tfrec": ({"train00-1338.tfrec": TFRECORD}, Read(BOTH)),
     "part of the tfrecords": (
         {"train-00001-of-00003": TFRECORD},
-        Read(BOTH, notes=("missing packed files: 2 of 3 train-*-of-00003",)),
+        Read(BOTH, notes=("missing packed files: 2 of 3 (train-*-of-00003)",)),
     ),
     "tfrecord without records": (
         {"x.tfrecord": TFRECORD, "y.tfrecord": b""},

@@ -131,7 +131,7 @@ def test_pack_of_unknown_labels_takes_the_rule(tmp_path, packed, capsys):
     assert {sample.label for sample in listing.contents.train[:1]} == {(1, 0)}
     said = capsys.readouterr().out
     assert "missing labels (1 of 20 in y) are read as 0: missing_labels='zero'" in said
-    assert "uncertain labels (1 of 20 in y) omit their images" in said
+    assert "images with uncertain labels (1 of 20 in y) are omitted" in said
 
 
 @pytest.mark.parametrize("word", ["val", "valid", "Validation", "test"])
@@ -156,7 +156,7 @@ def test_another_label_changes_the_fingerprint(table):
     ("rows", "columns", "said"),
     [
         (["1.png,1"], "path,sick", r"has no column 'file' \(columns: path, sick\)"),
-        (["1.png,1"], "file,file", "repeats the column 'file'"),
+        (["1.png,1"], "file,file", "duplicate columns .'file'"),
         (["1.png,2"], "file,sick", "no label column"),
         (["1.png,exam,1"], "file,split,a", "split='exam' in line 2"),
         (["1.png,val,1"], "file,split,a", "no image for training"),
@@ -182,7 +182,7 @@ def test_a_file_that_lies_elsewhere_is_refused(table, name):
 def test_missing_images_are_counted_and_named(table):
     (table.parent / "a" / "3.png").unlink()
 
-    with pytest.raises(ConfigError, match=r", missing: 1 \(a/3.png\)"):
+    with pytest.raises(ConfigError, match=r"of which 1 is missing \(a/3.png\)"):
         list_multi_label(table)
 
 

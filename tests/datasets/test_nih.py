@@ -99,7 +99,7 @@ def test_an_image_in_no_list_is_refused(nih):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (row("00000009_000.png", "Mass"), r", missing: 1 \(00000009"),
+        (row("00000009_000.png", "Mass"), r"1 is missing \(00000009"),
         (row("00000003_000.png", "Cold", 3), "'00000003_000.png' more than once"),
         (row("00000004_000.png", "Cold"), "finding 'Cold' in line 6, not one of the"),
         ("00000005_000.png,Mass", "2 values in line 6, not"),

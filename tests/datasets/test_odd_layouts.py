@@ -111,7 +111,7 @@ def test_packing_tells_what_is_not_read(tmp_path, capsys):
 
     assert capsys.readouterr().out.splitlines()[:2] == [
         "skipped folders with images: test",
-        "not packed, because it is not part of the data: 1 file (1 *.gif)",
+        "not packed (not part of the data): 1 file (1 *.gif)",
     ]
 
 

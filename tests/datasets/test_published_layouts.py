@@ -100,15 +100,15 @@ REFUSED = {
     "Omniglot": (OMNIGLOT, "/images_background'|/images_evaluation'"),
     "an alphabet each": (
         class_folders("Balinese/c01", "Balinese/c02", "Greek/c01", "Greek/c02"),
-        "only subfolders with equal names .*Use data=.*/Balinese'",
+        "only subfolders with the same names .*Use data=.*/Balinese'",
     ),
     "PlantVillage": (several("color", "grayscale", "segmented"), "/color'"),
     "folds": (several("fold_0", "fold_1", "fold_2"), "/fold_0'"),
     "folds of images": (["fold_0/1.jpg", "fold_1/1.jpg"], "fold_0, fold_1"),
-    "sites": (several("site1", "site2"), "equal names .*Use data=.*/site1'"),
+    "sites": (several("site1", "site2"), "the same names .*Use data=.*/site1'"),
     "domains": (
         several("amazon/images", "dslr/images", "webcam/images"),
-        "equal names .*/amazon/images'",
+        "the same names .*/amazon/images'",
     ),
     "holdout": (several("train_data", "holdout"), "/train_data'"),
     "labeled": ([*several("labeled"), "unlabeled/1.jpg"], "/labeled'"),
@@ -129,7 +129,7 @@ REFUSED = {
     ),
     "COVID radiographs": (
         class_folders("COVID", "Normal", files=("images/1.png", "masks/1.png")),
-        r"equal names \(images, masks\), so .* unclear\. Put the images",
+        r"the same names \(images, masks\), so .* unclear\. Put the images",
     ),
     "UC Merced as unpacked": (
         class_folders("agricultural", "airplane", under="Images/"),

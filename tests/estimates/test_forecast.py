@@ -105,7 +105,7 @@ def test_runs_that_are_not_alike_are_not_pooled(short):
 
 
 def test_what_says_nothing_of_the_recipe_is_refused(short):
-    with pytest.raises(ConfigError, match="resnet18 at 224 pixels"):
+    with pytest.raises(ConfigError, match="model='resnet18' and image_size=224,"):
         nbkit.estimate(short(model="resnet18"))
     with pytest.raises(ConfigError, match="no fixed data set"):
         nbkit.estimate(None, "sgd")

@@ -76,7 +76,7 @@ def test_a_bundle_that_is_as_it_should_be_is_taken(bundle):
         ),
         (
             {"submission": '{"attempt":0,"job":{"id":"-x"}}'},
-            r"job\.id='-x' is not a job's number",
+            r"job\.id='-x' is not a Slurm job id",
         ),
     ],
     ids=["deep config", "deep worker", "infinite name", "job"],
@@ -89,7 +89,7 @@ def test_what_would_break_a_list_is_not_laid_down(bundle, store, files, words):
 
 
 def test_a_name_that_no_file_system_takes_is_refused(bundle, store):
-    with pytest.raises(StoreError, match="is not a file of one of its runs"):
+    with pytest.raises(StoreError, match="is not a file of its runs or study"):
         nbkit.import_bundle(bundle(**{300 * "x": "{}"}))
     assert not store.exists()
 

@@ -173,11 +173,11 @@ def test_a_bundle_leaves_arguments_out_unless_told_and_says_what_is_missing(
 @needs_root
 def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_path):
     paths = script_run(store, tmp_path).run.paths
-    words = rf"uid {os.geteuid()}, not to uid {STRANGER}: ask its owner, or "
+    words = rf"uid {os.geteuid()}, not to uid {STRANGER}: ask its owner for access, or "
     report = Report(title="a question", answer="an answer")
 
     with as_stranger(paths.root):
-        with pytest.raises(StoreError, match=f"{words}export and import it"):
+        with pytest.raises(StoreError, match=f"{words}export it and import"):
             write_json_once(paths.stop, {})
         with pytest.raises(
             StoreError, match=rf"{words}use another folder \(nbkit report"

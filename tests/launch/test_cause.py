@@ -257,17 +257,17 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(5, COLLECTIVE), (5, DATA), (5, COLLECTIVE)],
             False,
             1,
-            "rank 1 is waiting for data, step 5; rank 0 is in a collective operat",
+            "rank 1 is waiting for data at step 5; rank 0 is in a collective oper",
         ),
-        ([(3, COLLECTIVE)] * 4, False, 0, "each is in a collective operation, step 3"),
-        ([(7, COMPUTE), (5, COMPUTE)], False, 1, "rank 1 is computing, step 5"),
+        ([(3, COLLECTIVE)] * 4, False, 0, "each is in a collective operation at step"),
+        ([(7, COMPUTE), (5, COMPUTE)], False, 1, "rank 1 is computing at step 5"),
         ([(7, COLLECTIVE, 5), (7, DATA, 6)], True, 1, "waiting for data"),
         # Hosts that wait for their GPUs: those say who is behind.
         (
             [(7, COMPUTE, 4), (6, COMPUTE, 2), (5, COMPUTE, 4)],
             True,
             1,
-            "GPUs last finished step 2 (rank 1), up to step 4 on other ranks",
+            "that the GPU finished is 2 on rank 1 and up to 4 on other ranks",
         ),
         # The same, as far as anybody knows: rank 1 looked earlier.
         (

@@ -42,7 +42,7 @@ def test_run_whose_rank_hangs(small):
 
     assert outcome.state is RunState.FAILED
     assert (outcome.cause["kind"], outcome.cause["rank"]) == ("hang", 1)
-    assert "rank 1 is computing, step 3" in outcome.cause["message"]
+    assert "rank 1 is computing at step 3" in outcome.cause["message"]
     # Of every rank; the plug-in's sleep is in that of the one that sleeps.
     assert set(outcome.cause["stacks"]) == {"0", "1"}
     assert "nbkit_test_models.py" in outcome.cause["stacks"]["1"]

@@ -64,7 +64,7 @@ def cause(tmp_path):
     [
         (
             _LAUNCH,
-            "CUDA error: unspecified launch failure; a GPU does not respond",
+            "CUDA error: unspecified launch failure; a kernel of the program failed",
             "sudo dmesg | grep Xid",
             True,
         ),

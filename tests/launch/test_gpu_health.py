@@ -61,7 +61,7 @@ def test_check_all_reduce_failing_rank(all_reduce):
 
     assert result["severity"] == "error"
     assert "fails on 2 GPUs: " in result["evidence"]
-    assert "works without peer-to-peer access: export NCCL_P2P" in result["action"]
+    assert "works without peer-to-peer access: set NCCL_P2P" in result["action"]
 
 
 def test_check_all_reduce_too_slow(all_reduce):

@@ -106,7 +106,7 @@ def test_manual_line_in_a_shell(by_hand, tmp_path):
             {"device": "auto", "devices": (0,)},
             r"devices=\(0,\): engine='manual' does not support",
         ),
-        ({"device": "replay"}, r"device='replay' .* engine='local'"),
+        ({"device": "replay"}, r"device='replay'\. .* engine='local'"),
         (
             {"device": "auto", "manual": {"rendezvous_host": "far.example"}},
             r"device='auto' .*far\.example.* Set device='cuda'",

@@ -192,7 +192,7 @@ def test_check_device_without_sinfo(slurm):
 def test_without_sinfo_nothing_is_launched(slurm, tmp_path):
     (tmp_path / "slurm" / "sinfo").unlink()
 
-    with pytest.raises(LaunchError, match="not found: sinfo"):
+    with pytest.raises(LaunchError, match="requires sinfo on PATH"):
         SlurmEngine().check(CPU)
 
 

@@ -146,7 +146,7 @@ def test_slurm_ranks_missing_nodes(play):
     ranks, _ = play(tell(0), KILLED)
     ranks.ready_seconds = 0.5
 
-    with pytest.raises(LaunchError, match=r"^not ready after 0 s: node .*n2; see"):
+    with pytest.raises(LaunchError, match=r"^ranks not started after 0 s on .*n2; see"):
         ranks.start()
 
 

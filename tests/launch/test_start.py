@@ -81,7 +81,7 @@ def test_detach_early_exit(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("part", "value", "words"),
     [
-        ("_DETACH", "echo 'Cannot fork' >&2; exit 2", "ulimit -u is .* increase it"),
+        ("_DETACH", "echo 'Cannot fork' >&2; exit 2", "ulimit -u is .* increase this"),
         ("sys", SimpleNamespace(executable="x" * 200_000), "list too long.: unset the"),
     ],
 )

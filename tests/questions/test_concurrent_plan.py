@@ -92,7 +92,7 @@ def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
 def test_one_gpu_is_too_few_and_no_smaller_layout_is_offered(drive, cpus):
     drive(FakeGpu("GPU-a"))
 
-    said = "requires 2 devices; available: 1 GPU. Use a machine with 2, or split"
+    said = "requires 2 devices; available: 1 GPU. Use a machine with 2 devices, or"
     with pytest.raises(DeviceError, match=f"{said} .* -mig 1; .* mig -cgi 9,9 -C"):
         plan(parameters(device="auto"))
 
@@ -168,7 +168,7 @@ def test_other_data_under_the_name_of_a_copy_is_refused_and_stays(cpus, tmp_path
     chosen = {"storage": ["separate"], "data": str(data), "pinned": [False]}
     found = plan(parameters(**chosen, copies=[str(other.parent)], one_job=False))
 
-    with pytest.raises(ConfigError, match=r"different files: 1\.txt, train/"):
+    with pytest.raises(ConfigError, match=r"files that differ: 1\.txt, train/"):
         prepare(found)
 
     assert (other / "1.txt").read_text() == "something else"
@@ -211,7 +211,7 @@ def test_a_copy_of_a_class_that_is_a_link_is_known_again(tmp_path):
     (disk / "2.txt").write_text("another image")
 
     assert (first, second) == ({copy: True}, {copy: False})
-    with pytest.raises(ConfigError, match=r"different files: cat/2\.txt\. Remove"):
+    with pytest.raises(ConfigError, match=r"files that differ: cat/2\.txt\)\. Remove"):
         copy_data(str(data), [copy])
 
 

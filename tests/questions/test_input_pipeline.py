@@ -52,7 +52,7 @@ def test_what_failed_and_whether_noise_was_measured_stand_below_the_trials():
     assert measured_twice.notes[-1] == "Trial 3 failed: no space left"
     assert "the first setting differed by 0.0%" in measured_twice.notes[1]
     assert measured_twice.values["images_per_second"][2] is None
-    assert "noise not measured, differences up to 2.0% are ignored" in once.notes[1]
+    assert "noise not measured; differences up to 2.0% are ignored" in once.notes[1]
 
 
 def test_a_choice_by_disturbed_trials_is_said_to_be_not_reliable():
@@ -70,7 +70,7 @@ def test_a_choice_by_disturbed_trials_is_said_to_be_not_reliable():
 
     assert noted([]).startswith("Chosen: ")
     assert noted([LoaderSetting(2, 2, "torch")]) == (
-        "Unreliable: 1 of 2 trials disturbed. Trial 2: Others kept 1.0 of 2 "
+        "Unreliable: 1 of 2 trials were disturbed. Trial 2: Others kept 1.0 of 2 "
         "CPUs busy, the run 1.0. Tune again on an idle machine."
     )
 

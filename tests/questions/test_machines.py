@@ -190,9 +190,9 @@ def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
         ({"a": "nowhere"}, "a='nowhere' is not a machine of the bundles"),
         ({"a": "two-cpu-vm", "b": "two-cpu-vm"}, "a and b are both 'two-cpu-vm'"),
         ({"model": "resnet50"}, "no training run (model=resnet50, "),
-        ({"published": ["A100"]}, ": 1 GPU. List two different."),
-        ({"published": ["A100", "A100"]}, ": 1 GPU. List two different."),
-        ({"published": ["A100", "V100", "A100"]}, ": 3 GPUs. List two different."),
+        ({"published": ["A100"]}, ": 1 GPU. List two different GPUs."),
+        ({"published": ["A100", "A100"]}, ": 1 GPU. List two different GPUs."),
+        ({"published": ["A100", "V100", "A100"]}, ": 3 GPUs. List two different"),
         (
             {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},
             "neither a='two-cpu-vm' nor b='one-cpu-vm' is 'this machine'",

@@ -130,7 +130,7 @@ def test_metric_report_keeps_the_other_arms_of_one_that_diverged(small):
     made = make(logged(small, losses))
 
     assert made.answer.startswith("new is better than base: val_loss 1.6 vs. 2,")
-    assert made.answer.endswith(" lost: not finite in 5 of 5.")
+    assert made.answer.endswith(" lost: not finite in 5 of 5 runs.")
     assert [row["arm"] for row in made.result["rows"]] == ["base", "new"]
 
 
@@ -153,7 +153,7 @@ def test_metric_report_does_not_favour_the_runs_that_are_left(
     made = make(logged(small, losses))
 
     assert made.answer.startswith(answer)
-    assert f" {diverged}: not finite in 1 of 6." in made.answer
+    assert f" {diverged}: not finite in 1 of 6 runs." in made.answer
 
 
 def test_metric_report_answers_by_an_arm_with_a_verdict(small):

@@ -79,8 +79,8 @@ def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
     [
         ({"cache": "lukewarm"}, "cache='lukewarm' is unknown. Use one of cold, warm"),
         ({"read_engine": "dd"}, "read_engine='dd' is unknown. Use one of auto"),
-        ({"stages": "load,sing"}, "'sing' is unknown. Use some of load, emulate"),
-        ({"forms": "zip"}, "'zip' is unknown. Use some of files"),
+        ({"stages": "load,sing"}, "'sing' is unknown. Use one or more of load, "),
+        ({"forms": "zip"}, "'zip' is unknown. Use one or more of files"),
         ({"engine": "slurm"}, "page cache are measured on this machine. Use engine="),
         ({"engine": "slurm", "cache": "warm"}, "engine='slurm' may start runs on"),
         ({"replicate": 0}, "replicate=0 is below 1"),

@@ -72,7 +72,7 @@ WARM = {"cache": "warm", "cache_proven": "no"}
         (
             [10_000, 2048],
             PROVEN,
-            "not proven (only 2 KiB of 10 KiB arrived)",
+            "not proven (only 2 KiB of 10 KiB read)",
             False,
             6_024,
         ),

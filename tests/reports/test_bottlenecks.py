@@ -170,11 +170,11 @@ def test_disturbed_runs_in_report(store, monkeypatch):
             lambda run: Diagnosis("a run", [held] * (run.run_id in disturbed)),
         )
         lines = make(study).method
-        return [line for line in lines if line.startswith("Disturbed, ")]
+        return [line for line in lines if line.startswith("Disturbed: ")]
 
     [line] = method_if(runs[1:2])
-    assert line.startswith(f"Disturbed, 1 of 3 runs: {runs[1]}. ")
-    assert "remove their folders and resume()" in line
+    assert line.startswith(f"Disturbed: 1 of 3 runs ({runs[1]}). ")
+    assert "remove their folders and call resume()" in line
     assert method_if(runs[1:]) == []
     assert ArmBottlenecks(study.runs_by_arm()).disturbed_runs == []
     assert method_if([]) == []

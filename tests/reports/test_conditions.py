@@ -110,9 +110,9 @@ def test_describe_images_counts_high_bit_depth():
     said = [" ".join(describe_images({"images": one})) for one in several]
 
     assert "grayscale" not in said[0]
-    assert said[1].endswith(" 7 grayscale images above 8 bits reduced to 8 bits.")
-    assert said[2].endswith("reduced to 8 bits (3 to 16 levels or fewer).")
-    assert " 1 grayscale image above 8 bits" in said[3]
+    assert " 7 grayscale images reduced from more than 8 bits to 8 bits." in said[1]
+    assert said[2].endswith(" to 8 bits (3 of them to 16 gray levels or fewer).")
+    assert " 1 grayscale image reduced from more than 8 bits" in said[3]
 
 
 def test_describe_images_empty_classes():

@@ -102,4 +102,4 @@ def test_a_run_without_a_rate_still_differs():
     )
     assert found.differences == (Difference("data", "a", "1", "2"),)
     assert unknown.ratio is None
-    assert "no measured steps" in str(unknown)
+    assert "not every run has images/s" in str(unknown)

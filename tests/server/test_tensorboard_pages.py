@@ -219,7 +219,8 @@ def test_where_an_ended_tensorboard_is_opened_depends_on_what_it_shows(
 ):
     words = no_board_message(key, 600)
 
-    assert words.startswith(f"{whose} no open TensorBoard. It stops after 600 s")
+    begin = f"{whose} no open TensorBoard. A TensorBoard stops after 600 s"
+    assert words.startswith(begin)
     assert where in words.partition("Open it")[2]
 
 

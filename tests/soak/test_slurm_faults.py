@@ -73,7 +73,7 @@ def test_a_rank_that_hangs_is_told_from_the_one_that_waits_for_it(two_nodes: Two
     assert hung.state is RunState.FAILED
     cause = hung.cause or {}
     assert (cause["kind"], cause["rank"]) == ("hang", LAST_RANK)
-    assert f"rank {LAST_RANK} is computing, step 3" in cause["message"]
+    assert f"rank {LAST_RANK} is computing at step 3" in cause["message"]
     assert set(cause["stacks"]) == {"0", "1"}
     assert "nbkit_test_models.py" in cause["stacks"]["1"]
     assert "Current thread" in cause["stacks"]["0"]

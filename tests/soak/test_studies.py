@@ -393,7 +393,8 @@ def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
     assert moved.state == "finished"
     assert again.ratio is None
     assert again.sentence == (
-        "No ratio: a run has no measured steps. No step has a loss in both runs."
+        "No ratio: not every run has images/s above 0 (from steps after the warm-up, "
+        "or a logged images_per_second). No step has a loss in both runs."
     )
     assert moved.stop().state == "finished"
     (moved.paths.source / "script" / "script.py").unlink()

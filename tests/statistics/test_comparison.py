@@ -108,8 +108,8 @@ def test_ratio_of_too_few_runs():
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ([100.0, 0.0], B, "runs of new: number 2 of 2"),
-        ([100.0, -3.0], B, "runs of new: number 2 of 2"),
+        ([100.0, 0.0], B, "runs of new: value 2 of 2"),
+        ([100.0, -3.0], B, "runs of new: value 2 of 2"),
         (A, [], "runs of B: 0 values"),
     ],
 )

@@ -58,8 +58,8 @@ def test_bursts_are_said_where_the_median_step_differs():
     assert bursts_in_words(100.0, 104.9, 0.2) is None
     assert bursts_in_words(None, None, None) is None
     assert bursts_in_words(353.8, 5051.4, 0.075) == (
-        "steps come in bursts: 5,051 images/s in the median step, 353.8 over time; the "
-        "longest step took 0.075 s"
+        "steps come in bursts: 5,051 images/s in the median step, but 353.8 over all "
+        "measured steps; the longest step took 0.075 s"
     )
     assert bursts_in_words(100.0, 94.0, 0.2) is not None
 

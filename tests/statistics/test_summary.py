@@ -54,7 +54,7 @@ def test_no_value_at_all_is_an_error_that_says_what_is_needed(function):
 
 
 def test_a_value_that_is_not_a_number_is_named_by_its_place():
-    with pytest.raises(NotEnoughDataError, match="number 2 of 3 is nan"):
+    with pytest.raises(NotEnoughDataError, match="value 2 of 3 is nan"):
         summarise([1.0, math.nan, 3.0])
 
 

@@ -101,7 +101,7 @@ def test_import_existing_run(tmp_path, elsewhere):
     elsewhere()
     nbkit.import_bundle(bundle)
     again = nbkit.import_bundle(nbkit.export(run.run_id, tmp_path / "y.zip"))
-    assert "already in the store: 1 run" in str(again)
+    assert "1 run already in the store: " in str(again)
     new = StoredRun(runs_folder() / run.run_id)
     assert (new.paths.checkpoints / "step_00000005" / "complete.json").is_file()
     new.paths.config.write_text("{}")
@@ -197,7 +197,7 @@ def test_export_refusals(tmp_path):
         nbkit.export("nobody", tmp_path / "x.zip")
     _study_of(name="one-aaaa")
     _study_of(name="two-aaaa")
-    with pytest.raises(StoreError, match="'aaaa': the end of 2 study ids"):
+    with pytest.raises(StoreError, match="'aaaa': 2 studies have this ending"):
         nbkit.export("aaaa", tmp_path / "x.zip")
     with pytest.raises(ConfigError, match="is neither a run nor a study"):
         nbkit.export(5, tmp_path / "x.zip")  # pyright: ignore[reportArgumentType]
@@ -286,19 +286,19 @@ def _under_way(contents, manifest, run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_leads("../../evil"), r"'\.\./\.\./evil' is not a file of one of its runs"),
-        (_leads("/etc/evil"), "'/etc/evil' is not a file of one of its runs"),
-        (_leads("RUN/../../evil"), r"/\.\./\.\./evil' is not a file of one of its"),
-        (_leads("RUN/imported.json"), "imported.json' is not a file of one of its"),
-        (_leads("RUN/imported.json/x"), "json/x' is not a file of one of its runs"),
-        (_leads("RUN/code" + 600 * "/a"), "is not a file of one of its runs"),
-        (_leads("runs/20200101-000000-b/x"), "-b/x' is not a file of one of its runs"),
+        (_leads("../../evil"), r"'\.\./\.\./evil' is not a file of its runs or study"),
+        (_leads("/etc/evil"), "'/etc/evil' is not a file of its runs or study"),
+        (_leads("RUN/../../evil"), r"/\.\./\.\./evil' is not a file of its runs"),
+        (_leads("RUN/imported.json"), "imported.json' is not a file of its runs"),
+        (_leads("RUN/imported.json/x"), "json/x' is not a file of its runs or study"),
+        (_leads("RUN/code" + 600 * "/a"), "is not a file of its runs or study"),
+        (_leads("runs/20200101-000000-b/x"), "-b/x' is not a file of its runs"),
         (_leads("studies/20200101-000000-s/study.json"), "/study.json' is not a file"),
         (_leads("RUN/code/a\nb"), r"code/a\\nb' has a control character"),
         (_leads("RUN/config.json/x"), "json/x' is below another file"),
         (
             lambda contents, _, run: contents.update({f"{run}/more.txt": b"more"}),
-            "is not in the manifest, or twice in the archive",
+            "is not in the manifest, or is in the archive twice",
         ),
         (
             lambda contents, _, run: contents.pop(f"{run}/record.json") and None,
@@ -337,7 +337,7 @@ def test_import_duplicate_file(tmp_path, elsewhere, place):
             archive.writestr(name, archive.read(name))
     elsewhere()
 
-    with pytest.raises(StoreError, match="or twice in the archive"):
+    with pytest.raises(StoreError, match="or is in the archive twice"):
         nbkit.import_bundle(bundle)
 
 

@@ -250,7 +250,7 @@ def test_standing_without_slurm(run, slurm, written, state):
 
     assert run.state == state
     if written is None:
-        why = "Slurm: unknown, squeue is not installed on this machine"
+        why = "Slurm: job state unknown (squeue is not installed on this machine)"
         assert run.queue["reason"] == why
 
 
@@ -329,7 +329,7 @@ def test_queue_job_of_another_user(run, slurm, monkeypatch):
     assert run.queue is None, "its owner knows that it has ended"
     monkeypatch.setattr(os, "geteuid", lambda: -1)
 
-    assert run.queue["reason"] == "Slurm: unknown, another user's job"
+    assert run.queue["reason"] == "Slurm: job state unknown (another user's job)"
 
 
 def test_local_run_imports(run):

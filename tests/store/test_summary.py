@@ -53,7 +53,7 @@ def test_summary_rate_and_bursts(seconds):
     assert summary.images_per_second_median == pytest.approx(
         median(8 / one for one in seconds)
     )
-    assert f"{rate:,.4g} over time" in str(summary.bursts)
+    assert f"{rate:,.4g} over all measured steps" in str(summary.bursts)
     assert f"{max(seconds):.3g} s" in str(summary.bursts)
 
 

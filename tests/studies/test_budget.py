@@ -214,7 +214,7 @@ def test_a_report_says_what_was_measured_at_another_time(study, late, apart):
     notes = [one for one in make(study).notes if one.startswith("Not interleaved")]
 
     assert bool(notes) == apart
-    assert not notes or notes[0].startswith("Not interleaved with a: c. A drift betw")
+    assert not notes or notes[0].startswith("Not interleaved with a: c. Differences ")
 
 
 @pytest.mark.parametrize("repeats", [1, 3, 4])

@@ -36,9 +36,9 @@ def test_slots_of_a_group_are_one_start_in_every_repeat():
 @pytest.mark.parametrize(
     ("concurrent", "control", "said"),
     [
-        ([["a"]], None, "not two or more"),
-        ([["a", "c"]], None, "not two or more consecutive arms"),
-        ([["a", "x"]], None, "not two or more"),
+        ([["a"]], None, "two or more arms that follow"),
+        ([["a", "c"]], None, "must be two or more arms that follow"),
+        ([["a", "x"]], None, "two or more arms that follow"),
         ([["a", "b"], ["b", "c"]], None, "an arm of another"),
         ([["a", "b"]], "b", "the control"),
     ],

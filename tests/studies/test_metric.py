@@ -65,7 +65,7 @@ def test_metric_forms_of_what_a_function_logged_and_returned(monkeypatch):
     assert values == pytest.approx(expected)
     remedies = {
         "acc": "Call nbkit.log({'acc': ...}), or print 'acc: 0.5'.",
-        "step9:loss": "Call nbkit.log({'loss': ...}) in step 9.",
+        "step9:loss": "Call nbkit.log({'loss': ...}) at step 9.",
         "mean:accuracy": "Call nbkit.log({'accuracy': ...}).",
         "returned:weights": "Return a number, or {'loss': 0.5} for returned:loss.",
         "returned": "Return a number, or {'loss': 0.5} for returned:loss.",

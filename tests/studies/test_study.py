@@ -123,7 +123,7 @@ def test_an_interrupt_stops_the_run_that_is_going_on(small):
 
     assert "KeyboardInterrupt" in errors
     assert f"Study.open('{study.study_id}').resume() continues the study" in errors
-    assert f"nbkit report {study.study_id} reports the finished runs" in errors
+    assert f"finished runs, run nbkit report {study.study_id}" in errors
     assert run.state is RunState.STOPPED
     assert run.cause["message"]
 

@@ -75,5 +75,5 @@ def test_a_kernel_completes_a_call_and_explains_it():
         "Start a run and return its handle immediately" in launch["data"]["text/plain"]
     )
     text = config["data"]["text/plain"]
-    assert "gpus : int from 1 to 1024, default 1" in text
+    assert "gpus : int >= 1 and <= 1024, default 1" in text
     assert "Side of the square training and evaluation image, in pixels." in text

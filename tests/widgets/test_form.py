@@ -170,7 +170,7 @@ def test_a_preset_fills_in_a_published_experiment(form):
         assert form.config == recipe(name).config(run or None)
         assert f'nbkit.recipe("{name}")' in said["text"]
         is_missing = form.config.data != "synthetic"
-        assert ("cannot be used here. Set data" in said["text"]) is is_missing
+        assert ("cannot be used on this machine" in said["text"]) is is_missing
     assert len(form.panel.presets) > len(recipe_names()) > 0
 
 

@@ -162,5 +162,5 @@ def test_the_error_says_what_when_and_what_to_do():
     assert str(watch.error(config)) == (
         "loss not finite between step 3 and step 4, with stop_on_nonfinite=True. "
         "Launch the run again with a learning_rate below 8, precision='bf16', or "
-        "stop_on_nonfinite=False. Its checkpoints are finite."
+        "stop_on_nonfinite=False. The run's checkpoints are finite."
     )

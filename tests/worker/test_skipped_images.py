@@ -118,7 +118,7 @@ def test_files_that_are_passed_over_are_counted(flat, new_run, capsys):
 
 @pytest.mark.parametrize(
     ("left", "said"),
-    [(0, "and no training image without"), (1, "and training images of 1 class")],
+    [(0, "no training image remains"), (1, "training images of only 1 class remain")],
 )
 def test_fewer_than_two_classes_of_readable_images_are_refused(
     flat, new_run, left, said
@@ -266,7 +266,8 @@ def test_columns_that_are_no_labels_are_noted(tmp_path, new_run, capsys):
     manifest = source.prepare(config, new_run())
 
     notes = [
-        "uncertain labels (1 of 3 in b) omit their images: uncertain_labels='ignore'",
+        "images with uncertain labels (1 of 3 in b) are omitted: "
+        "uncertain_labels='ignore'",
         "columns that are not labels: age",
     ]
     assert source.describe(config, manifest)["notes"] == notes

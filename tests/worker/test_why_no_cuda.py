@@ -74,7 +74,7 @@ def refused(tmp_path, monkeypatch):
         (
             "No CUDA GPUs are available",
             "No CUDA GPUs are available",
-            "compare it with nvidia-smi -L",
+            "compare the variable with nvidia-smi -L",
         ),
         (
             _COUNTED + "101: invalid device ordinal",

@@ -36,7 +36,7 @@ def in_container(
         if set(folder) & set(',:^\\"') or folder != folder.strip():
             message = (
                 f"{folder!r} cannot be mounted in a container. Use a path without "
-                ', : ^ \\ " and without a space at its end.'
+                ', : ^ \\ " and without a space at its start or end.'
             )
             raise LaunchError(message)
     return [

@@ -83,7 +83,10 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
             _permit(what, paths, files, trust, list_code)
             continue
         # Others made or could write it when it was read: what says so is gone as well.
-        why = f"imported or writable by another user, its file in {folder} was removed"
+        why = (
+            "it was imported or is writable by another user, and its file in "
+            f"{folder} was removed"
+        )
         if not trust:
             raise RunError(_refusal(what, why))
         _print(f"{what}: {why}. trust=True", list_code())
@@ -141,8 +144,8 @@ def _permit(
         message = _refusal(what, why, means)
         if host is None:
             message += (
-                " If you own it and no other user changed it, run `chmod -R go-w "
-                f"{paths.root}`. Otherwise, ask the owner to execute it."
+                " If you own all its files and no other user changed them, run `chmod "
+                f"-R go-w {paths.root}`. Otherwise, ask the owner to execute it."
             )
         raise RunError(message)
     return Permit(paths.root)

@@ -110,8 +110,8 @@ def find_change(script: Path, against: str) -> ScriptChange:
         top = Path(_git(script.parent, "rev-parse", "--show-toplevel"))
     except _GitError as error:
         message = (
-            f"git opens no repository for {script} ({error.output}). Create or correct "
-            "it, or compare two scripts with nbkit.Study.create."
+            f"{script} is not in a git repository that git can open ({error.output}). "
+            "Create or repair one, or compare two scripts with nbkit.Study.create."
         )
         raise ConfigError(message) from None
     try:
@@ -135,8 +135,8 @@ def find_change(script: Path, against: str) -> ScriptChange:
             raise ConfigError(message) from None
     if _submodules(top, base) != _submodules(top, new):
         message = (
-            f"a submodule of {top} differs from {against}, but both copies have its "
-            "current files. Compare two clones with nbkit.Study.create."
+            f"a submodule of {top} differs from {against}, but its current files would "
+            "be used for both versions. Compare two clones with nbkit.Study.create."
         )
         raise ConfigError(message)
     uncommitted = _git(top, "diff", "--shortstat", "HEAD", new)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
 
-_DIVIDE = "create an instance (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
+_DIVIDE = (
+    "create an instance (sudo nvidia-smi mig -cgi PROFILE -C) or disable MIG (sudo "
+    "nvidia-smi -mig 0)"
+)
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,8 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         gpus, broken = _candidates(open_nvml, setting)
-        where = "here" if setting is None else f"in CUDA_VISIBLE_DEVICES={setting!r}"
-        reason = f"none {where}. Make a GPU visible, or set device='cpu'."
+        where = "NVML" if setting is None else f"CUDA_VISIBLE_DEVICES={setting!r}"
+        reason = f"{where} lists none. Make a GPU visible, or set device='cpu'."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
             what = f"device={device!r}, but no usable GPU: {broken}"
@@ -349,9 +352,9 @@ def _refuse_to_wait_for_itself(
     if len(other_devices) < count:
         what, how = ("CPUs", "cpus=") if kind == "cpu" else ("GPUs", "gpus=, devices=")
         message = (
-            f"{count} of {len(chosen)} {what} needed, but run {own}, which launches "
-            f"this run, leaves {len(other_devices)} (deadlock). Use fewer or other "
-            f"{what} ({how}), or oversubscribe=True."
+            f"this run needs {count} of {len(chosen)} {what}, but run {own}, which "
+            f"launches it, leaves only {len(other_devices)} (deadlock). Use fewer or "
+            f"other {what} ({how}), or oversubscribe=True."
         )
         raise DeviceError(message)
 

@@ -155,7 +155,7 @@ def _parse(descriptor: int, path: Path, is_locked: bool) -> ClaimEntry:
         raise ValueError(message)
     number, run_id = values["number"], check_name(values["run_id"])
     if type(number) is not int or number < 1:
-        message = f"number {number!r:.40} is not a whole number from 1"
+        message = f"number {number!r:.40} is not a positive integer"
         raise ValueError(message)
     if path.name != claim_file(path.parents[1], number, run_id).name:
         message = f"{path.name} is not the file of claim {number} of {run_id}"
@@ -225,5 +225,5 @@ def holders_of(name: str, kind: str, entries: Sequence[ClaimEntry]) -> str:
         for entry in entries
         if entry.kind == kind and name in (entry.granted or ())
     ]
-    left_over = "an orphaned process (nbkit.sweep() kills your own, except detached)"
+    left_over = "an orphaned process (nbkit.sweep() kills yours, except detached ones)"
     return " and ".join(who) or left_over

@@ -143,7 +143,7 @@ def _refuse_unsupported_fields(config: ExperimentConfig) -> None:
         )
         raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' requires engine='local'. Set it."
+        message = "engine='manual' cannot run device='replay'. Use engine='local'."
         raise ConfigError(message)
 
 

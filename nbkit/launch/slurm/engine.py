@@ -47,8 +47,8 @@ class SlurmEngine:
         missing = [name for name in _COMMANDS if shutil.which(name) is None]
         if missing:
             message = (
-                f"engine='slurm': not found: {', '.join(missing)}. Launch on a login "
-                "node of the cluster, or use engine='local' or 'manual'."
+                f"engine='slurm' requires {', '.join(missing)} on PATH. Launch on a "
+                "login node of the cluster, or use engine='local' or 'manual'."
             )
             raise LaunchError(message)
         _refuse_fields_of_slurm(config)
@@ -265,7 +265,7 @@ def _refuse_fields_of_slurm(config: ExperimentConfig) -> None:
             )
             raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' requires engine='local'. Set it."
+        message = "engine='slurm' cannot run device='replay'. Use engine='local'."
         raise ConfigError(message)
 
 

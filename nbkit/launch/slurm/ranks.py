@@ -100,7 +100,7 @@ class SlurmRanks(ManualRanks):
             absent = [name for name in self._names if name not in self._nodes.names]
             which = ", ".join(absent or self._names)
             return (
-                f"not ready after {self.ready_seconds:.0f} s: node {which}; "
+                f"ranks not started after {self.ready_seconds:.0f} s on {which}; "
                 f"{self.advice}."
             )
         return None

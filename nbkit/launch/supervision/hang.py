@@ -43,7 +43,7 @@ def hang_cause(
     if trains_on_gpus and last[1] in (Phase.COMPUTE, Phase.COLLECTIVE):
         return _gpu_hang_cause(beats, timeout_seconds, paths, attempt)
     behind = [rank for rank, place in enumerate(places) if place == last]
-    where = f"{_WHAT[last[1]]}, step {last[0]}"
+    where = f"{_WHAT[last[1]]} at step {last[0]}"
     if len(behind) == len(beats):
         message = f"no rank made progress for {timeout_seconds:.0f} s; each is {where}"
     else:
@@ -53,7 +53,7 @@ def hang_cause(
         who = f"rank {names} is" if len(behind) == 1 else f"ranks {names} are"
         message = (
             f"no rank made progress for {timeout_seconds:.0f} s: {who} {where}; rank "
-            f"{other} is {_WHAT[phase]}, step {step}"
+            f"{other} is {_WHAT[phase]} at step {step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
     message += "; see the stacks of every rank in cause['stacks']"
@@ -74,15 +74,15 @@ def _gpu_hang_cause(
     else:
         names = ", ".join(map(str, behind))
         message += (
-            f"GPUs last finished step {min(finished)} (rank {names}), up to step "
-            f"{max(finished)} on other ranks"
+            f"the last step that the GPU finished is {min(finished)} on rank {names} "
+            f"and up to {max(finished)} on other ranks"
         )
     message += "; see the stacks of every rank in cause['stacks']"
     if len(beats) > 1:
         name = paths.rank(attempt, 0).collectives.name
         message += (
-            f". If NCCL's flight recorder wrote a {name} beside the logs, the rank "
-            "with the earliest last operation blocks the others"
+            f". If NCCL's flight recorder wrote {name} beside the logs, compare the "
+            "last operation of each rank: the rank furthest behind blocks the others"
         )
     only = behind[0] if len(behind) == 1 else None
     log = None if only is None else paths.rank(attempt, only).stderr

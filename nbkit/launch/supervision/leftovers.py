@@ -230,7 +230,7 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
     Parameters
     ----------
     run_id
-        Run to sweep; None sweeps all runs of this store on this host.
+        Id of the run to sweep; None sweeps all runs of this store on this host.
 
     Returns
     -------
@@ -240,7 +240,7 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
     Raises
     ------
     StoreError
-        If `run_id` is damaged; None skips damaged runs.
+        If the files of run `run_id` are damaged; with None, damaged runs are skipped.
     """
     if run_id is None:
         run_ids = {run for run, *_ in marked_processes()}

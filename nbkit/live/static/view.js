@@ -14,7 +14,7 @@ const NEVER = { kind: 'never' };
 const KERNEL_WORDS = {
   connecting: trans.__('connecting to kernel…'),
   unanswered: trans.__(
-    'not live: its kernel is busy or has ended (then run the cell again)'
+    'not live: its kernel is busy or has ended (if it has ended, run the cell again)'
   ),
   restarted: trans.__(
     "Action cancelled: the kernel of this view was restarted. Run the cell again, or open the run in nbkit's sidebar."
@@ -31,7 +31,7 @@ const KERNEL_WORDS = {
         ? trans.__("Stop the run in nbkit's sidebar, or here after the cell has ended.")
         : trans.__('Try again after the cell has ended.');
     return trans.__(
-      'The kernel does not respond: it is running a cell, or was restarted elsewhere (then run this cell again). %1',
+      'The kernel does not respond: it is running a cell, or was restarted elsewhere (in that case, run this cell again). %1',
       instead
     );
   }

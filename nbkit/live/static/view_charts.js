@@ -113,7 +113,7 @@ class Chart {
     // Said when keys have moved the cursor: the value beside the title changes all the time.
     this._spoken = make('span', { class: 'nbkv-spoken', 'aria-live': 'polite' });
     const keys = trans.__(
-      '← → show values, drag or + − zoom, then ← → move, double click or Esc resets'
+      'Show values: ← →. Zoom: drag, or + −; then move: ← →. Reset: double-click, or Esc.'
     );
     this._plot = make(
       'div',

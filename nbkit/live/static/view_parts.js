@@ -83,7 +83,7 @@ function rateWords(numbers, task) {
       rate === '–'
         ? trans.__('no measured step')
         : task === 'inference'
-          ? trans.__('the highest of its batch sizes')
+          ? trans.__('highest rate over all batch sizes')
           : trans.__('the last logged value');
     return [trans.__('Images/s'), rate, hint];
   }
@@ -116,7 +116,7 @@ function keyFacts(head, numbers) {
   const facts = hasImages ? [rateWords(numbers, head.task)] : [];
   if (measured?.n) {
     const quartiles = ['median', 'q25', 'q75'].map(name => figures(measured[name]));
-    const hint = trans.__('median and quartiles of the same steps');
+    const hint = trans.__('median (quartiles) of images/s over the measured steps');
     facts.push([trans.__('Per step'), trans.__('%1 (%2 to %3)', ...quartiles), hint]);
     if (measured.bursts) {
       facts.push([trans.__('Note'), trans.__('steps come in bursts'), measured.bursts]);

@@ -128,8 +128,8 @@ def no_claim(*, is_made: bool) -> str:
         return "The images are generated patterns; the numbers do not apply to X-rays."
     return (
         "For research and benchmarks only, not for medical use. Labels are often "
-        "extracted from reports automatically, and a model may learn the origin of an "
-        "image instead."
+        "extracted automatically from radiology reports, and a model may learn where "
+        "an image was made instead of the disease."
     )
 
 

@@ -31,8 +31,8 @@ def training(arm: str, run: Run) -> Training:
     predictions = read_predictions(run.paths.predictions)
     if not isinstance(predictions, LabelPredictions):
         message = (
-            f"Run {run.run_id} has no label predictions for the report. Create a new "
-            "study."
+            f"Run {run.run_id} has no predictions by label, which the report requires. "
+            "Create a new study."
         )
         raise NotEnoughDataError(message)
     evaluations = run.metrics("evaluation")
@@ -70,8 +70,8 @@ def check_planned_images(plan: Mapping[str, Any], training: Training) -> None:
         missing = 0 if names is None else len({*files}.difference(names))
         if missing:
             message = (
-                f"Training {training.name}: {len(files) - missing} of "
-                f"{plural(len(files), 'evaluation image')} are in the plan: the data "
-                "changed. Create a new study."
+                f"Training {training.name}: {missing} of "
+                f"{plural(len(files), 'evaluation image')} are not in the plan, "
+                "because the data changed. Create a new study."
             )
             raise NotEnoughDataError(message)

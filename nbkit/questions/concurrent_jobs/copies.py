@@ -37,8 +37,8 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     for copy in copies:
         if copy.is_relative_to(source.resolve()):
             message = (
-                f"copies={str(copy.parent)!r} is data={data!r} or inside it. Use a "
-                "folder outside of it, or copies become part of the data."
+                f"copies={str(copy.parent)!r} is data={data!r} or inside it, so copies "
+                "would become part of the data. Use a folder outside of the data."
             )
             raise ConfigError(message)
     return copies
@@ -88,9 +88,9 @@ def _refuse_other_data(data: str, copy: Path) -> None:
     source, there = _files(Path(data)), _files(copy)
     if source != there:
         message = (
-            f"{copy} exists, but is not a copy of {data}: different files: "
-            f"{few(sorted(dict(source ^ there)))}. Remove it, or list another folder "
-            "in copies."
+            f"{copy} exists, but is not a copy of {data} (files that differ: "
+            f"{few(sorted(dict(source ^ there)))}). Remove {copy}, or list another "
+            "folder in copies."
         )
         raise ConfigError(message)
 

@@ -1,6 +1,6 @@
 """Parameters that the cell of the concurrent jobs notebook leaves out."""
 
-copies: list[str] = None  # of separate storage: one folder for all copies, or per job
+copies: list[str] = None  # for separate storage: one folder, or one per job
 image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
 loader: str = "torch"  # image loader: torch, dali, tfrecord or naive
 warmup_steps: int = None  # warm-up steps (None: 20, CPU 4, fewer in a short run)

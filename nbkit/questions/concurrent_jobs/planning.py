@@ -204,7 +204,7 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
         split = _SPLIT if requested == [1, 1] and not devices.is_cpu else ""
         message = (
             f"layout={_listed(jobs)} requires {total} devices; available: {have}. "
-            f"{use} a machine with {total}{split}."
+            f"{use} a machine with {total} devices{split}."
         )
         raise DeviceError(message)
     # A run of several ranks takes no MIG instances: they cannot reach each other.

@@ -220,8 +220,8 @@ class InferenceResult:
         if all(accuracy.score is None for accuracy in accuracies.values()):
             return Note(
                 [
-                    "Accuracy is unknown without evaluation images. Use -p data with "
-                    "train/ and val/ folders."
+                    "Accuracy is unknown without evaluation images. Set -p data to "
+                    "a folder with train/ and val/."
                 ]
             )
         margin = self.evidence.plan.get("accuracy_margin", ACCURACY_MARGIN)

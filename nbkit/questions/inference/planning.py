@@ -262,7 +262,7 @@ def _what(plan: PlanValues) -> str:
     count = len(plan.arms) + bool(plan.control)
     again = f" and an {BASELINE} A/A control" if plan.control else ""
     sizes = ", ".join(map(str, passes.batch_sizes))
-    back_to_back = "" if plan.is_cpu else ", then 6 s back to back"
+    back_to_back = "" if plan.is_cpu else ", then 6 s of back-to-back passes"
     return (
         f"{config.model}, {side}x{side}, in {', '.join(plan.arms)}{again}; batch sizes "
         f"{sizes}; {plural(passes.batches, 'timed pass', 'timed passes')} each (at "

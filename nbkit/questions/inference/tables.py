@@ -267,7 +267,7 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
         [
             "Single values without a CI, from other software and machines. Published "
             "rates may be limited by reading images; here, images are already on the "
-            "device. Rows: the batch sizes measured here and the best, per device and "
-            "format.",
+            "device. Rows: per device and format, the batch sizes measured here and "
+            "the fastest one.",
         ],
     )

@@ -248,17 +248,17 @@ def _disturbed_words(rows: Sequence[_Numbered]) -> list[str]:
         return []
     number, trial, _ = disturbed[0]
     return [
-        f"Unreliable: {len(disturbed)} of {len(rows)} trials disturbed. Trial "
-        f"{number}: {trial.disturbed} Tune again on an idle machine."
+        f"Unreliable: {len(disturbed)} of {len(rows)} trials were disturbed. "
+        f"Trial {number}: {trial.disturbed} Tune again on an idle machine."
     ]
 
 
 def _noise_words(tuning: Tuning) -> str:
     margin = f"differences up to {tuning.margin * 100:.1f}% are ignored."
     if tuning.noise is None:
-        return f"noise not measured, {margin}"
+        return f"noise not measured; {margin}"
     noise = f"{tuning.noise * 100:.1f}%"
-    return f"two measurements of the first setting differed by {noise}, {margin}"
+    return f"two measurements of the first setting differed by {noise}; {margin}"
 
 
 def ratio_words(new_over_old: Ratio, floor: NoiseFloor | None) -> str:

@@ -120,8 +120,8 @@ class Tuning:
         if rates[self.chosen] < max(rates.values()):
             what = "noise" if self.margin > PRACTICAL_MARGIN else "practical margin"
             what += ", noise not measured" * (self.noise is None)
-            why = f"the smallest within {self.margin * 100:.1f}% of the fastest tried "
-            why += f"({what})"
+            why = f"fewest workers within {self.margin * 100:.1f}% "
+            why += f"of the fastest tried ({what})"
         return f"{why} (search ended: {self._ended})"
 
     @property

@@ -134,7 +134,7 @@ def _fact(
 def _virtualization(machine: Mapping[str, Any]) -> str | None:
     named = machine.get("hypervisor")
     if named is None and machine.get("virtual_machine"):
-        return "a virtual machine, the hypervisor is unknown"
+        return "a virtual machine (unknown hypervisor)"
     return named
 
 

@@ -332,8 +332,9 @@ def _next_step(plan: MachinesPlan) -> str:
     if plan.is_example:
         command = papermill_command("machines", {"bundles": ["one.zip", "other.zip"]})
         return (
-            "run the same study on two machines, nbkit.export(study, 'one.zip') on one "
-            f"and 'other.zip' on the other, and copy both files here: {command}"
+            "run the same study on two machines, export it with nbkit.export(study, "
+            "'one.zip') on one and as 'other.zip' on the other, and copy both files "
+            f"here: {command}"
         )
     if not plan.arms:
         kept = ("bundles", "a", "model", "precision", "published")  # b is this machine

@@ -79,7 +79,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
         else:
             errors += [
                 f"bundles: no training run (model={p.model}, precision={p.precision}) "
-                "can be compared. Use other bundles, another model or precision.",
+                "can be compared. Use other bundles, or another model or precision.",
                 *notes,
             ]
     except ParameterError as error:
@@ -171,7 +171,8 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)}: {plural(count, 'GPU')}. List two different."
+            f"published={','.join(named)}: {plural(count, 'GPU')}. List two different "
+            "GPUs."
         )
     return errors
 
@@ -289,8 +290,8 @@ def _notes(
     notes = []
     if is_example:
         notes.append(
-            "No bundles given. The two examples of nbkit are used: a virtual machine "
-            "without a GPU, with 2 CPUs and restricted to 1."
+            "No bundles given. The two examples of nbkit are used: one virtual machine "
+            "without a GPU, once with 2 CPUs and once restricted to 1."
         )
     for name, machine in machines.items():
         role = "" if name in (a, b) else " (not compared)"

@@ -210,7 +210,7 @@ def measured_sentence(
             return f"No comparison: all common arms of {a_name} and {b_name} diverged."
         why = f"differing: {', '.join(causes)}"
         if not causes or _ANY_RUN in causes:
-            why = "not both have training runs"
+            why = "at least one machine has no training run"
         return f"No comparison: no run of {a_name} matches one of {b_name} ({why})."
     ratios = "; ".join(
         f"{_ratio_text(arm.ratio, (floors or {}).get(arm.conditions, ()))} ({arm.name})"

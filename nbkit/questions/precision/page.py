@@ -53,7 +53,7 @@ _SEARCH = (
     "a limit of 10 increases fp32 from 885 to 956 images/s and reduces fp16 / fp32 "
     "from 5.6x to 5.2x."
 )
-_FIRST_STEP = "First step: of the first start, then the median of the later ones."
+_FIRST_STEP = "First step: time in the first start, then median over later starts."
 _QUESTION = (
     "Mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
 )

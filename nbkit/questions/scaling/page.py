@@ -302,7 +302,7 @@ def _measured(run: Run) -> MeasuredRun:
     summary = run.summary
     if summary.images_per_second is None:
         message = (
-            f"run {run.run_id} has no measured step. Use more steps than warmup_steps="
+            f"Run {run.run_id} has no measured step. Use more steps than warmup_steps="
             f"{run.config.warmup_steps}, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)

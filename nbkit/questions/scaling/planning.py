@@ -57,7 +57,7 @@ def plan(parameters: Parameters) -> Plan:
     ConfigError
         If a parameter is invalid.
     DeviceError
-        If devices are missing and ``strict_gpus`` is set, or are in use.
+        If devices are in use, or are missing and ``strict_gpus`` is set.
     """
     p = parameters
     slurm = _checked_slurm(p)

@@ -118,7 +118,7 @@ def _checked(
     if missing is None:
         return tags, arrived
     if tags.get("cache_proven") == "yes":
-        cache = f"{_NOT_PROVEN} (only {missing} arrived)"
+        cache = f"{_NOT_PROVEN} (only {missing} read)"
         return {**tags, "cache": cache, "cache_proven": ""}, arrived
     return tags, None if _is_cold(tags) else arrived
 

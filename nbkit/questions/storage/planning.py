@@ -196,8 +196,8 @@ def _check(p: Parameters) -> None:
 
 def _check_words(values: Mapping[str, Any]) -> None:
     lines = [
-        f"{name}={','.join(values[name])}: {word!r} is unknown. Use some of "
-        f"{', '.join(known)}."
+        f"{name}={','.join(values[name])}: {word!r} is unknown. Use one or more "
+        f"of {', '.join(known)}."
         for name, known in (("forms", FORMS), ("stages", STAGES))
         for word in values[name]
         if word not in known
@@ -215,8 +215,8 @@ def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
             message = (
                 f"{source.name} has {plural(source.images, 'image')}, "
                 f"{plural(steps, 'step')} of {batch} per epoch, but warmup_steps="
-                f"{values['warmup_steps']}. Use a smaller batch_size_per_gpu"
-                f"{', or a larger replicate' * source.is_ours}."
+                f"{values['warmup_steps']}. Use a smaller batch_size_per_gpu or "
+                f"warmup_steps{', or a larger replicate' * source.is_ours}."
             )
             raise ParameterError(message)
 

@@ -106,7 +106,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     """Return ratios of data formats and places, each to the first."""
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
-        return Note(["No two data sets were loaded."])
+        return Note(["No comparison: fewer than two data sets were loaded."])
     base, *compared = loads
     floors, epochs = noise_floors(rows, control), ("first_runs", "later_runs")
     compare = {

@@ -19,7 +19,7 @@ QUESTION = Question(
         "gpus": 8,
     },
     gpus=8,
-    needs="8 A100 and ImageNet",
+    needs="8 A100 GPUs and ImageNet",
     rank=8,
 )
 __getattr__, __dir__ = QUESTION.face()

@@ -135,7 +135,8 @@ def seeds_table(
         [_Seed(row.recipe, run) for row in recipes for run in row.runs],
         [
             "Startup: from process start to the first image; not part of time or "
-            "cost, as in MLPerf. Seeds that missed count until their last evaluation.",
+            "cost, as in MLPerf. Time and cost of seeds that missed the target end at "
+            "their last evaluation.",
         ],
     )
 

@@ -134,7 +134,7 @@ class Table {
   _sayUnanswered() {
     if (!this._rows) {
       this._status.textContent = trans.__(
-        'not live: its kernel is busy or has ended (then run the cell again)'
+        'not live: its kernel is busy or has ended (if it has ended, run the cell again)'
       );
     }
   }

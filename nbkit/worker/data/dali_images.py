@@ -88,7 +88,7 @@ class Images:
         if new:
             first = ", ".join(self._samples.name(number) for number in new[:_NAMED])
             more = f" and {len(new) - _NAMED:,} more" if len(new) > _NAMED else ""
-            say(f"{problem}, Pillow is used instead: {first}{more}")
+            say(f"{problem}; Pillow is used instead: {first}{more}")
         return replaced
 
     def _is_refused(self, image: ShownImage) -> bool:

@@ -201,8 +201,10 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     classes = any(train.label(i) != train.label(0) for i in range(len(train)))
     if len(train) and (manifest.is_multi_label or classes):
         return None
-    what = "training images of 1 class" if len(train) else "no training image"
-    return f"{have}, and {what} without {them}: {reasons}. {remedy}, or use other data."
+    left = "no training image remains"
+    if len(train):
+        left = "training images of only 1 class remain"
+    return f"{have}; without {them}, {left}: {reasons}. {remedy}, or use other data."
 
 
 def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
@@ -241,7 +243,7 @@ def _high_bit_depth(manifest: Manifest) -> str:
     shown = ", ".join(grey.first[:_LISTED_IN_MESSAGE])
     more = grey.coarse - _LISTED_IN_MESSAGE
     names = f"{shown} and {more:,} more" if more > 0 else shown
-    return f"{text}, {grey.coarse:,} of them to 16 levels or fewer: {names}"
+    return f"{text}, {grey.coarse:,} of them to 16 gray levels or fewer: {names}"
 
 
 def _data_change(
