@@ -190,7 +190,8 @@ class _Trials:
         self._tools = tools
         self._folder = arguments.allow_try.resolve()
         self._gpus = arguments.max_gpus
-        self._seconds = 60 * arguments.max_minutes
+        self._minutes = arguments.max_minutes
+        self._seconds = 60 * self._minutes
         self._starts = arguments.max_starts
         self._one_at_a_time = asyncio.Lock()
         if not self._folder.is_dir():
@@ -263,6 +264,11 @@ class _Trials:
                 "(--max-gpus).",
             ),
             (
+                self._starts >= 2,
+                f"{self._starts} of --max-starts left, but try requires 2. "
+                "Ask the user to restart nbkit mcp.",
+            ),
+            (
                 2 <= starts <= self._starts,
                 f"repeats={repeats} is out of range: minimum 1, maximum "
                 f"{self._starts // 2} (2 runs each; {self._starts} of --max-starts "
@@ -270,7 +276,8 @@ class _Trials:
             ),
             (
                 self._seconds > 0,
-                "No time is left of --max-minutes. Ask the user to restart nbkit mcp.",
+                f"The {self._minutes:g} minutes of --max-minutes are used up. "
+                "Ask the user to restart nbkit mcp.",
             ),
         )
         for is_met, problem in rules:

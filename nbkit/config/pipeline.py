@@ -71,6 +71,7 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         have = takes[have]
     if have != "batches":
         end = {"files": "read,map,batch", "records": "map_and_batch"}.get(have, "batch")
+        end = end if "shard" in steps else f"shard,{end}"
         message = f"outputs {have}, but training requires batches. Append {end!r}"
         raise ValueError(message)
     if steps.count("shard") != 1:

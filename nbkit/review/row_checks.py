@@ -207,7 +207,7 @@ def _of_series(label: str, members: Sequence[PublishedRow]) -> Iterator[AuditFin
         yield AuditFinding.of("mixed-statistics", label, claim, evidence, first.url)
     years = sorted({row.year for row in members})
     if len(years) > 1:
-        evidence = f"measured in {' and '.join(map(str, years))}"
+        evidence = f"results from {', '.join(map(str, years))}"
         yield AuditFinding.of("mixed-environment", label, claim, evidence, first.url)
     beyond = superlinear(
         [(row.world_size, row.images_per_second or 0.0) for row in members]

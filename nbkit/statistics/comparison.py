@@ -392,7 +392,8 @@ def _caveat(
     if is_outside and verdict != "no difference shown":
         return (
             "verdict withheld because the ratio of medians is outside the CI of the "
-            "means: the runs of an arm form groups. Check each run."
+            "ratio of means: the runs of an arm may form groups, such as two clock "
+            "rates. Check each run."
         )
     return ""
 

@@ -7,8 +7,8 @@ import math
 from nbkit.statistics import size_in_words
 
 RATE_STATISTIC = (
-    "median over runs of images / time of the measured steps; includes data wait, "
-    "excludes warm-up"
+    "images per second over the measured steps of a run (includes data wait, excludes "
+    "warm-up); median over runs"
 )
 RATE_INTERVAL = "95% CI, Student's t on the logarithm of each run's rate"
 

@@ -67,7 +67,10 @@ class Devices:
             if capability is not None and float(capability) < _NEWER_CAPABILITY:
                 old = {"gpu_name": gpu["name"], "compute_capability": capability}
                 if requested is not None:
-                    message = f"{','.join(newer)}: {_too_old(old)}. Use fp32 and fp16."
+                    message = (
+                        f"Number format {','.join(newer)} is not supported: "
+                        f"{_too_old(old)}. Use fp32 and fp16."
+                    )
                     raise ConfigError(message)
                 rest = [name for name in wanted if name not in _NEWER]
                 return rest, {"older_gpu": old}

@@ -78,7 +78,10 @@ class Metric:
             message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2%."
             raise ConfigError(message)
         if not isinstance(minimum_runs, int) or minimum_runs < 2:
-            message = f"minimum_runs={minimum_runs!r} allows no CI. Use 2 or more."
+            message = (
+                f"minimum_runs={minimum_runs!r} is not an integer of 2 or more. A CI "
+                "requires at least 2 runs per arm."
+            )
             raise ConfigError(message)
         if discard_floors is not None and not discard_floors >= 1:
             message = (

@@ -28,6 +28,7 @@ def test_pipelines_old_and_new():
         ("shard,list,read,map,batch", "must have 'list' as its first step"),
         ("list,shard,read,batch", "'batch' requires images, but its input is records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' requires records"),
+        ("list", "Append 'shard,read,map,batch'"),
         ("list,shard,read,map", "outputs images, but training requires batches"),
         ("list,read,map_and_batch", "0 'shard' steps"),
         ("list,shard,read,shard,map_and_batch", "2 'shard' steps"),

@@ -85,7 +85,10 @@ def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
         ({"engine": "slurm", "cache": "warm"}, "engine='slurm' may start runs on"),
         ({"replicate": 0}, "replicate=0 is below 1"),
         ({"read_repeats": 0}, "read_repeats=0 is below 1"),
-        ({"batch_size_per_gpu": 12}, "1 step of 12 per epoch, but warmup_steps=1"),
+        (
+            {"batch_size_per_gpu": 12},
+            "1 step of 12 images per epoch, but warmup_steps=1",
+        ),
         ({"data": "{nas},nas={nas}"}, "2 places have the name .nas.."),
         ({"paths": "nas={nas}/nowhere"}, "nowhere is not a folder"),
         ({"data": "synthetic"}, "data=.synthetic.: .* not read .*.photos."),

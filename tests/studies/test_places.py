@@ -261,7 +261,7 @@ def test_measurements_of_time_are_alone_unless_asked(arms, fields, expected):
             {"parallel": 2, "concurrent": [["base", "new"]]},
             "parallel=2 conflicts with concurrent, which requires",
         ),
-        ({"minimum_runs": 1}, "minimum_runs=1 allows no CI"),
+        ({"minimum_runs": 1}, "minimum_runs=1 is not an integer of 2 or more"),
     ],
 )
 def test_study_refuses_numbers_of_starts(arms, fields, words):

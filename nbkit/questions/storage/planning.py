@@ -212,11 +212,12 @@ def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
     for source in wanted:
         steps = source.images // batch
         if steps <= values["warmup_steps"]:
+            replicate = ", or a larger replicate" * source.is_ours
             message = (
                 f"{source.name} has {plural(source.images, 'image')}, "
-                f"{plural(steps, 'step')} of {batch} per epoch, but warmup_steps="
-                f"{values['warmup_steps']}. Use a smaller batch_size_per_gpu or "
-                f"warmup_steps{', or a larger replicate' * source.is_ours}."
+                f"{plural(steps, 'step')} of {batch} images per epoch, but "
+                f"warmup_steps={values['warmup_steps']}. Use a smaller "
+                f"batch_size_per_gpu or warmup_steps{replicate}."
             )
             raise ParameterError(message)
 
