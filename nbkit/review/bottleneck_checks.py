@@ -107,8 +107,8 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
     yield Cause.of(
         "slow-rank",
         excess,
-        f"Rank {_where(slow)} takes {excess * 100:.0f}% of the step time longer than "
-        f"{others}{reason}.",
+        f"Rank {_where(slow)} is slower than {others} by {excess * 100:.0f}% of the "
+        f"step time{reason}.",
         change,
         at_most(excess, "no slow rank"),
     )

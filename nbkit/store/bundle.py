@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.packages import version
+from nbkit.plural import plural
 from nbkit.reading import expanded, open_regular
 from nbkit.store.paths import (
     ID_PATTERN,
@@ -189,9 +190,9 @@ def export(
     _warn_of_secrets(kept)
     if odd := [file for file in left_out if file.why == _ODD]:
         message = (
-            f"the bundle omits {len(odd)} of the files, such as "
-            f"{visible(odd[0].path)} ({odd[0].why}). To include them, copy them as "
-            "regular files with valid names."
+            f"the bundle omits {plural(len(odd), 'file')}: {visible(odd[0].path)}"
+            f"{', ...' * (len(odd) > 1)} ({odd[0].why}). Copy them as regular files "
+            "with valid names to include them."
         )
         warnings.warn(message, stacklevel=2)
     return target

@@ -229,7 +229,7 @@ def test_try_refuses_what_cannot_be_compared(repository, capsys, arguments, word
     [
         ("missing.py", "missing.py is not a file. Pass a Python script"),
         ("new.py", "new.py does not exist at HEAD. Use a commit that contains it."),
-        ("../outside.py", "outside.py (fatal: not a git repository"),
+        ("../outside.py", "outside.py is not in a git repository"),
     ],
 )
 def test_try_refuses_a_script_without_history(repository, capsys, name, words):

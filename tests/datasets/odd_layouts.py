@@ -90,7 +90,10 @@ FOLDERS = {
         "test/ looks like a split, but training/ has no .*mages into training/<class>/",
     ),
     "flat val": ([*two("train/"), "val/1.jpg"], "val/ contains images, but no class"),
-    "two for training": (two("train/", "Train/"), "folders .*: Train and train"),
+    "two for training": (
+        two("train/", "Train/"),
+        "Train and train are folders of the same split",
+    ),
     "val of other classes": (
         [*two("train/"), "val/c/1.jpg"],
         r"val/ has 1 class that train/ lacks \(c\)",

@@ -57,7 +57,7 @@ def test_neighbours_of_one_stem_make_an_image(tmp_path, format):
 def test_files_for_evaluation_alone_are_no_data_set(tmp_path):
     write_tar(tmp_path / "val.tar", [("2.jpg", b"2"), ("2.cls", b"0")])
 
-    with pytest.raises(ConfigError, match=r"no training images, .* \(in webdat"):
+    with pytest.raises(ConfigError, match=r"no training images, .* \(webdat"):
         list_webdataset(tmp_path).read()
 
 

@@ -205,7 +205,9 @@ def test_a_job_is_named_by_digits_alone(whole):
     job = {"id": "--user=victim", "cluster": None}
     write_json(whole.paths.submission, {**SUBMISSION, "job": job})
 
-    with pytest.raises(StoreError, match=r"job.id='--user=victim' is not a job"):
+    with pytest.raises(
+        StoreError, match=r"job.id='--user=victim' is not a Slurm job id"
+    ):
         _ = whole.submission
 
 

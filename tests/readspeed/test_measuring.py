@@ -299,8 +299,14 @@ def test_too_little_space_is_said_before_anything_is_written(tmp_path):
         ({"direct": True, "operation_bytes": 1000}, "not a multiple of 4096"),
         ({"direct": True, "cache": "warm"}, "bypasses the page cache"),
         ({"files": []}, r"files=\[\] is empty"),
-        ({"operation_bytes": 2**30}, r"8,388,608 bytes, but .*\(1\).* larger files"),
-        ({"total_bytes": 9, "threads": 2}, r"total_bytes=9, but .*\(2\) takes 1,048,"),
+        (
+            {"operation_bytes": 2**30},
+            r"8,388,608 bytes, but .*\(1 thread\).* larger files",
+        ),
+        (
+            {"total_bytes": 9, "threads": 2},
+            r"total_bytes=9, but .*\(2 threads\) requires 1,048,",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(file, arguments, said):

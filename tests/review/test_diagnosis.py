@@ -248,7 +248,9 @@ def test_a_slow_rank_comes_with_what_it_has_more_of(diagnosed, slow, said):
     [cause] = diagnosed(worker={"ranks": ranks})
 
     assert cause.code == "slow-rank"
-    assert "Rank 1 is 30% of a step slower" in cause.evidence
+    assert (
+        "Rank 1 is slower than the other rank by 30% of the step time" in cause.evidence
+    )
     assert said in cause.evidence
 
 

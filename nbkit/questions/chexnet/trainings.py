@@ -70,8 +70,8 @@ def check_planned_images(plan: Mapping[str, Any], training: Training) -> None:
         missing = 0 if names is None else len({*files}.difference(names))
         if missing:
             message = (
-                f"Training {training.name}: {missing} of "
-                f"{plural(len(files), 'evaluation image')} are not in the plan, "
-                "because the data changed. Create a new study."
+                f"Training {training.name}: the data changed, and the plan lacks "
+                f"{missing} of {plural(len(files), 'evaluation image')}. Create a new "
+                "study."
             )
             raise NotEnoughDataError(message)
