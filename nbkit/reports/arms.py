@@ -30,10 +30,9 @@ from nbkit.reports.arm_tables import (
     ratio_interval,
     ratio_text,
 )
-from nbkit.reports.caveats import caveat_text
 from nbkit.reports.columns import table
 from nbkit.reports.finite_arms import diverged_arms
-from nbkit.reports.parts import Lead, Table
+from nbkit.reports.parts import Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, median_of
 from nbkit.store.nonfinite import NonFinite
@@ -61,7 +60,6 @@ class Arms:
     control: str | None = None
     """The A/A control of the baseline."""
     diverged: Mapping[str, NonFinite] = field(default_factory=dict)
-    study: StoredStudy | None = field(default=None, compare=False, repr=False)
     comparisons: int | None = None
     """How many share the error rate, where a report has verdicts on more than these."""
     confidence: float = 0.95
@@ -204,14 +202,7 @@ class Arms:
             headline_columns(self._verdict, more or {}),
             self.rows,
             [*(note for note in own if note and ENOUGH not in note), *notes],
-            self.lead(self.controls),
         )
-
-    def lead(self, controls: Sequence[NoiseFloor], *, untimed: str = "") -> Lead | None:
-        """Return the caveats of the answer, for a table that is shown alone."""
-        if self.study is None:
-            return None
-        return partial(caveat_text, self.study, controls, untimed=untimed)
 
     @property
     def certainty(self) -> Table:
@@ -372,7 +363,7 @@ def arms_of(study: StoredStudy) -> Arms:
     }
     first, twin = study.control or (next(iter(runs)), None)
     require_runs(study, first, runs)
-    return Arms(runs, first, twin, diverged_arms(study), study)
+    return Arms(runs, first, twin, diverged_arms(study))
 
 
 def require_runs(

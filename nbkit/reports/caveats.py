@@ -14,7 +14,6 @@ from itertools import chain
 from nbkit.errors import StoreError
 from nbkit.plural import plural
 from nbkit.reports.bottlenecks import ArmBottlenecks
-from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.renderer import Report
 from nbkit.review.causes import DISTURBANCES, WORTH_A_WORD
 from nbkit.review.cpu_checks import NO_CPU_SHARE
@@ -44,8 +43,6 @@ LIMITS = {
     "no-cpu": f"{NO_CPU_SHARE * 100:g}% of the time, {_HALF}",
 }
 """Limit of each caveat, by its code: beyond it a result is not reliable."""
-
-_EMPTY = Report("", "")
 
 
 def caveats(
@@ -89,20 +86,6 @@ def _finished(study: StoredStudy) -> str:
     return f"{finished} of {len(study.order)} planned runs {have} finished"
 
 
-def caveat_text(
-    study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
-) -> str:
-    """Return a sentence with all caveats; empty if the result is reliable."""
-    reasons, report = all_caveats(study, controls), Report("", "", untimed=untimed)
-    return _in_full(inconclusive_report(study, reasons, report)) if reasons else ""
-
-
-def untimed_caveat_text(study: StoredStudy) -> str:
-    """Return the caveats of a result that does not depend on rates or times."""
-    reasons = without_runs(study)
-    return _in_full(inconclusive_report(study, reasons, _EMPTY)) if reasons else ""
-
-
 def run_caveat_text(
     runs_by_arm: Mapping[str, Sequence[StoredRun]], lost: Mapping[str, NonFinite]
 ) -> str:
@@ -111,7 +94,10 @@ def run_caveat_text(
     concurrent_arms = {arm for arm, studies in shared.items() if studies}
     rounds = [*chain(*map(_rounds_of, {*chain(*shared.values())}))]
     reasons = caveats([], ArmBottlenecks(runs_by_arm, concurrent_arms, rounds))
-    return _in_full(prepend_caveats(_EMPTY, lost, reasons)) if reasons else ""
+    if not reasons:
+        return ""
+    warned = prepend_caveats(Report("", ""), lost, reasons)
+    return " ".join([warned.answer, *warned.notes])
 
 
 def _shared_in(run: StoredRun) -> str | None:
@@ -131,10 +117,6 @@ def _rounds_of(study_id: str | None) -> Sequence[Sequence[StoredRun]]:
     return []
 
 
-def _in_full(report: Report) -> str:
-    return " ".join([report.answer, *report.notes])
-
-
 def all_caveats(
     study: StoredStudy, controls: Sequence[NoiseFloor]
 ) -> list[AuditFinding]:
@@ -147,16 +129,6 @@ def all_caveats(
     }
     bottlenecks = ArmBottlenecks(arms, study.concurrent_arms, study.rounds)
     return [*without_runs(study), *caveats(controls, bottlenecks)]
-
-
-def inconclusive_report(
-    study: StoredStudy, reasons: Sequence[AuditFinding], report: Report
-) -> Report:
-    """Return a report with its caveats first; unchanged without caveats."""
-    if not reasons:
-        return report
-    unfinished = "" if reasons[0].code == "missing-runs" else progress_text(study)
-    return prepend_caveats(report, diverged_arms(study), reasons, unfinished)
 
 
 def _with_rate_caveats(report: Report, caveats: Sequence[AuditFinding]) -> Report:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbkit.reports.parts import Lead, Table
+from nbkit.reports.parts import Table
 from nbkit.statistics import Ratio, Summary, interval_in_words, quantities
 
 
@@ -46,7 +46,6 @@ def table(
     columns: Iterable[Column],
     rows: Sequence[Any],
     notes: Sequence[str] = (),
-    lead: Lead | None = None,
 ) -> Table:
     """Return rows as a table."""
     columns = tuple(columns)
@@ -61,7 +60,6 @@ def table(
             for column in columns
             if column.csv
         },
-        lead,
     )
 
 

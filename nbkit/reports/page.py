@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any
 
 from nbkit.launch.run import Run
 from nbkit.reports.arms import finished_arms
-from nbkit.reports.caveats import caveat_text
 from nbkit.reports.conditions import conditions, describe_images, where_and_when
 from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
@@ -104,8 +102,3 @@ def next_run(evidence: Evidence, **changes: Any) -> str:
         chosen["repeats"] = MINIMUM_RUNS
     kind = evidence.study.kind or ""
     return next_command(kind, chosen, is_cpu=evidence.is_cpu)
-
-
-def lead(evidence: Evidence, controls: Sequence[NoiseFloor]) -> Any:
-    """Return the caveats of the answer, for a table that is shown alone."""
-    return partial(caveat_text, evidence.study, controls)

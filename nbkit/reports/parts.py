@@ -13,9 +13,9 @@ import html
 import io
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from nbkit.plural import plural
 from nbkit.reports.charts import png
@@ -23,9 +23,6 @@ from nbkit.statistics.quantities import UNKNOWN
 from nbkit.visible import visible
 
 MimeBundle = dict[str, Any]
-
-Lead: TypeAlias = Callable[[], str]
-"""Returns a first sentence, computed when it is shown; empty for nothing."""
 
 _MOST_COLUMNS = 9
 """With more, cells take several lines, so that all columns are seen."""
@@ -102,9 +99,6 @@ class Table:
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Exact numbers by column name, which ends with the unit. They are additional
     columns of the CSV and not displayed."""
-    lead: Lead | None = field(default=None, compare=False, repr=False)
-    """First sentence above a table that a notebook shows alone, such as that the result
-    is inconclusive; a report already begins with it."""
 
     def to_html(self, *, with_notes: bool = True) -> str:
         """Return a table that is readable without a style sheet."""
@@ -183,11 +177,7 @@ class Table:
         return [[UNKNOWN if c is None else c for c in row] for row in self.rows]
 
     def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        html, text = self.to_html(), self.to_text()
-        if self.lead is not None and (lead := self.lead()):
-            html = f"<p><strong>{escape(lead)}</strong></p>{html}"
-            text = f"{lead}\n\n{text}"
-        return {"text/html": html, "text/plain": text}
+        return {"text/html": self.to_html(), "text/plain": self.to_text()}
 
 
 @dataclass(frozen=True)

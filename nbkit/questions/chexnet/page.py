@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics as python_statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from nbkit import statistics
@@ -31,10 +31,9 @@ from nbkit.questions.chexnet.trainings import (
     check_same_images,
     training,
 )
-from nbkit.reports.caveats import untimed_caveat_text
 from nbkit.reports.conditions import WELCH, conditions
-from nbkit.reports.finite_arms import BaselineLost, diverged_arms
-from nbkit.reports.page import Evidence, lead, next_run, page
+from nbkit.reports.finite_arms import diverged_arms
+from nbkit.reports.page import Evidence, next_run, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import Ratio
@@ -103,12 +102,6 @@ class ChexnetResult:
         ]
 
     @property
-    def table(self) -> Table:
-        """The headline: AUROC of network and shortcut baseline for every label."""
-        takes_back = partial(untimed_caveat_text, self.evidence.study)
-        return areas_table(self.findings, len(self.single), takes_back)
-
-    @property
     def same(self) -> Table | Note:
         """Comparison of several devices with one device."""
         if not self.parallel:
@@ -116,11 +109,11 @@ class ChexnetResult:
         pairs = len(self.parallel)
         return same_table(self.findings, self.gpus, self.plan["margin"], pairs)
 
-    @cached_property
-    def rates(self) -> dict[str, list[float]]:
-        """Images per second of each training by arm."""
+    @property
+    def _arms(self) -> dict[str, Sequence[Training]]:
+        """Trainings by number of devices."""
         arms = {"1 device": self.single, f"{self.gpus} devices": self.parallel}
-        return {arm: _rates(trainings) for arm, trainings in arms.items() if trainings}
+        return {arm: trainings for arm, trainings in arms.items() if trainings}
 
     @cached_property
     def speed_up(self) -> Ratio | None:
@@ -128,12 +121,6 @@ class ChexnetResult:
         several, single = _rates(self.parallel), _rates(self.single)
         has_both = bool(several and single and self.is_judged)
         return statistics.ratio(several, single) if has_both else None
-
-    @property
-    def speed(self) -> Table:
-        """The side note: rates and speed-up."""
-        takes_back, is_cpu = lead(self.evidence, ()), self.evidence.is_cpu
-        return rates_table(self.rates, self.speed_up, is_cpu, takes_back)
 
     @cached_property
     def trainings(self) -> Table:
@@ -164,13 +151,6 @@ class ChexnetResult:
         """Published results of these labels."""
         return published_areas([*self.images.labels])
 
-    @property
-    def published_table(self) -> Table | Note:
-        """Published results as a table, or why there is none."""
-        if not self.published:
-            return Note(["No published results for these labels."])
-        return published_table(self.findings, self.published)
-
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
@@ -191,10 +171,7 @@ class ChexnetResult:
         """Mean AUROC of every training over its epochs."""
         rows = [
             {"arm": arm, "training": training.name, "epoch": epoch, "mean_auroc": mean}
-            for arm, trainings in (
-                ("1 device", self.single),
-                (f"{self.gpus} devices", self.parallel),
-            )
+            for arm, trainings in self._arms.items()
             for training in trainings
             for epoch, areas in training.epochs
             if (mean := _mean(areas, self.judged)) is not None
@@ -222,6 +199,7 @@ class ChexnetResult:
         labels = [*self.images.labels]
         margin = self.plan["margin"]
         data = str(self.evidence.conditions.get("data"))
+        rates = {arm: _rates(trainings) for arm, trainings in self._arms.items()}
         return page(
             _QUESTION,
             self.evidence,
@@ -230,8 +208,14 @@ class ChexnetResult:
                 Note(self._device_sentences),
                 Note([words.no_claim(is_made=self.is_made)]),
                 Note(words.unreadable(self.plan)),
-                *(self.table, self.same, self.trainings, self.speed),
-                *([self.published_table] if self.published else []),
+                areas_table(self.findings, len(self.single)),
+                *(self.same, self.trainings),
+                rates_table(rates, self.speed_up, self.evidence.is_cpu),
+                *(
+                    [published_table(self.findings, self.published)]
+                    if self.published
+                    else []
+                ),
                 *(self.figure, self.curves),
             ],
             untimed=self.answer,
@@ -280,10 +264,8 @@ class ChexnetResult:
         return _mean(values, self.judged)
 
 
-def result(study: Study) -> ChexnetResult | BaselineLost:
+def result(study: Study) -> ChexnetResult:
     """Return the result of a study, read from the store.
-
-    Returns `BaselineLost` if every training on one device diverged (NaN/Inf).
 
     Raises
     ------
@@ -306,12 +288,6 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
     ]
     single, parallel = trained[single_arm], trained[several[0]] if several else {}
     lost_arms = diverged_arms(study)
-    missing = {slot.arm for slot in study.missing}
-    if not single and single_arm in lost_arms and single_arm not in missing:
-        reason = (
-            f"No AUROC: all trainings on 1 device diverged ({lost_arms[single_arm]})"
-        )
-        return BaselineLost(study, reason)
     if not single:
         message = (
             f"Study {study.study_id} has no finished training on 1 device. Call run() "

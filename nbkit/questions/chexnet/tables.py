@@ -11,7 +11,7 @@ from nbkit.questions.chexnet.areas import AreaEstimate, LabelFinding
 from nbkit.questions.chexnet.literature import PublishedAreas
 from nbkit.reports.arm_tables import each_run
 from nbkit.reports.columns import Column, interval, rate, table
-from nbkit.reports.parts import Lead, Table
+from nbkit.reports.parts import Table
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary, summarise
 from nbkit.statistics import quantities as wording
 
@@ -41,11 +41,7 @@ def _ends(path: str, csv: str) -> list[Column]:
     return [Column(None, f"{path}.{end}", csv=f"{csv}_{end}") for end in ends]
 
 
-def areas_table(
-    findings: Sequence[LabelFinding],
-    trainings: int,
-    lead: Lead | None,
-) -> Table:
+def areas_table(findings: Sequence[LabelFinding], trainings: int) -> Table:
     """Return the headline: every label's AUROC beside that of global statistics."""
     has_patients = any(finding.patients is not None for finding in findings)
     return table(
@@ -69,7 +65,6 @@ def areas_table(
         ),
         findings,
         [_ONE_IN_TWENTY],
-        lead,
     )
 
 
@@ -148,7 +143,6 @@ def rates_table(
     runs: Mapping[str, Sequence[float]],
     ratio: Ratio | None,
     functional: bool,
-    lead: Lead | None,
 ) -> Table:
     """Return images per second on one device and on several."""
     first = next(iter(runs))
@@ -177,7 +171,6 @@ def rates_table(
             "images (strong scaling).",
             *each_run(runs),
         ],
-        lead,
     )
 
 

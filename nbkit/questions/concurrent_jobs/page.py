@@ -14,11 +14,10 @@ from nbkit.questions.concurrent_jobs.rounds import Measured, measured
 from nbkit.questions.concurrent_jobs.slowdown import (
     ConcurrentJob,
     ConcurrentJobs,
-    Effect,
 )
 from nbkit.reports.arm_tables import held_together, ratio_text
 from nbkit.reports.conditions import HOW_MEASURED, WELCH
-from nbkit.reports.page import Evidence, lead, page
+from nbkit.reports.page import Evidence, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import NoiseFloor, Ratio
 from nbkit.studies.study import Study
@@ -64,35 +63,7 @@ class ConcurrentResult:
             self.concurrent,
             "CPU smoke test" if is_cpu else "GPUs",
             notes,
-            lead(self.evidence, self.measured.controls),
         )
-
-    @property
-    def totals(self) -> Table:
-        """Total rate compared with the sum of the jobs alone, and with one job."""
-        return tables.totals_table(self.concurrent, self.measured.one_jobs)
-
-    @property
-    def settings(self) -> Table | Note:
-        """Effects of pinning and separate storage, or that nothing was varied."""
-        if not self.effects:
-            return Note([])
-        return tables.settings_table(self.effects)
-
-    @property
-    def rounds(self) -> Table:
-        """Every round with its overlap, its devices and its runs."""
-        return tables.rounds_table(self.concurrent, self.measured.places)
-
-    @property
-    def published(self) -> Table:
-        """Published results of concurrent jobs, recomputed."""
-        return tables.published_table(published_rounds())
-
-    @property
-    def published_jobs(self) -> Table:
-        """Published results of each concurrent job."""
-        return tables.published_jobs_table(published_rounds())
 
     @cached_property
     def figure(self) -> Figure:
@@ -112,17 +83,12 @@ class ConcurrentResult:
         )
 
     @property
-    def effects(self) -> list[Effect]:
-        """Effects of pinning and separate storage on images/s."""
-        return self.measured.effects
-
-    @property
     def answer(self) -> str:
         """The result: slowdown, fairness and total rate, then effects of settings."""
         jobs = [_layout_sentence(layout) for layout in self.concurrent]
         effects = [
             f"{effect.what.capitalize()}: {self._shown(effect.ratio)}"
-            for effect in self.effects
+            for effect in self.measured.effects
             if effect.is_concurrent
         ]
         return " ".join([*jobs, *effects])
@@ -136,15 +102,19 @@ class ConcurrentResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        published = published_rounds()
+        published, effects = published_rounds(), self.measured.effects
         urls = {row.source: row.url for jobs in published for row in jobs.rows}
         return page(
             _QUESTION,
             self.evidence,
             self.answer,
             [
-                *(Note(self._left_out), self.table, self.totals, self.settings),
-                *(self.rounds, self.published, self.published_jobs, self.figure),
+                *(Note(self._left_out), self.table),
+                tables.totals_table(self.concurrent, self.measured.one_jobs),
+                *([tables.settings_table(effects)] if effects else []),
+                tables.rounds_table(self.concurrent, self.measured.places),
+                tables.published_table(published),
+                *(tables.published_jobs_table(published), self.figure),
             ],
             method=[
                 *HOW_MEASURED,

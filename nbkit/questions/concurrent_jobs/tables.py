@@ -14,7 +14,7 @@ from nbkit.questions.concurrent_jobs.slowdown import (
 )
 from nbkit.reports.arm_tables import each_run, needed_runs, ratio_interval
 from nbkit.reports.columns import Column, interval, ratio, table
-from nbkit.reports.parts import Lead, Table
+from nbkit.reports.parts import Table
 from nbkit.statistics import quantities as wording
 
 _RATE = (
@@ -48,7 +48,7 @@ _JOBS = (
 
 
 def jobs_table(
-    concurrent: Sequence[ConcurrentJobs], where: str, notes: Sequence[str], lead: Lead
+    concurrent: Sequence[ConcurrentJobs], where: str, notes: Sequence[str]
 ) -> Table:
     """Return each job among others against the same job alone."""
     jobs = [job for group in concurrent for job in group.jobs]
@@ -65,7 +65,6 @@ def jobs_table(
             ),
             *notes,
         ],
-        lead,
     )
 
 

@@ -52,7 +52,6 @@ def result(study: Study) -> InferenceResult:
                 baseline,
                 twin,
                 evidence.lost,
-                study,
             )
             for size in sizes
         },

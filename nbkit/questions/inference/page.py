@@ -172,8 +172,7 @@ class InferenceResult:
                 for arm in arms.runs
             }
         )
-        speeds = speed_table(self.served, self.baseline, where, notes)
-        return replace(speeds, lead=self._any.lead(self.controls, untimed=self.untimed))
+        return speed_table(self.served, self.baseline, where, notes)
 
     @property
     def controls(self) -> list[NoiseFloor]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from nbkit import statistics
 from nbkit.config import ExperimentConfig
-from nbkit.launch.run import Run
 from nbkit.questions.input_pipeline.chart import (
     devices_chart,
     pipeline_row,
@@ -33,13 +31,8 @@ from nbkit.questions.input_pipeline.trials import Tuning
 from nbkit.reports.arm_rows import arm_run
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import ArmRow, Arms, require_runs
-from nbkit.reports.conditions import (
-    HOW_MEASURED,
-    WELCH,
-    describe_images,
-    where_and_when,
-)
-from nbkit.reports.page import Evidence, next_run
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
+from nbkit.reports.page import Evidence, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import Ratio, comparisons_at_once, median_of
@@ -61,11 +54,6 @@ class PipelineResult:
     """By arm, at every size."""
     evidence: Evidence
     """Its runs, and where they stopped being finite, are of every size."""
-
-    @property
-    def runs(self) -> Mapping[str, Sequence[Run]]:
-        """Finished, by arm, at every size."""
-        return self.evidence.runs
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -114,18 +102,6 @@ class PipelineResult:
             more=more,
             notes=notes,
         )
-
-    @property
-    def steps(self) -> Table:
-        """The steps of both pipelines."""
-        return steps_table()
-
-    @property
-    def tuning_table(self) -> Table | Note:
-        """Every trial of the tuner."""
-        if self.tuning is None:
-            return Note([])
-        return tuning_table(self.tuning)
 
     @cached_property
     def sizes(self) -> list[AtSize]:
@@ -189,7 +165,7 @@ class PipelineResult:
             return size * emulated["images_per_second"]
         waits = [
             (run.summary.data_wait_share, run.summary.images_per_second)
-            for arm, runs in self.runs.items()
+            for arm, runs in self.evidence.runs.items()
             for run in runs
             if self.configs[arm].world_size == size
         ]
@@ -265,43 +241,36 @@ class PipelineResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        emulated, facts = self.plan["emulated"], self.evidence.conditions
-        parts = [self.table, self.tuning_table, self.sizes_table, self.cores_table]
-        parts += [self.steps, self.arms.certainty]
-        notes = [part.sentences for part in parts if isinstance(part, Note)]
-        return Report(
-            title=_QUESTION,
-            answer=self.answer,
-            notes=[*filter(None, [self.arms.control_sentence]), *chain(*notes)],
-            answered_causes=("input",),
-            tables=[part for part in parts if isinstance(part, Table)],
-            figures=self.figures,
-            method=[*HOW_MEASURED, *describe_images(facts), where_and_when(facts)],
+        emulated = self.plan["emulated"]
+        # Emulated GPUs that were asked for need no others.
+        is_cpu = self.is_emulated and "emulated_gpu" not in self.plan["chosen"]
+        return page(
+            _QUESTION,
+            replace(self.evidence, is_cpu=is_cpu),
+            self.answer,
+            [
+                Note([*filter(None, [self.arms.control_sentence])]),
+                self.table,
+                *([tuning_table(self.tuning)] if self.tuning else []),
+                *(self.sizes_table, self.cores_table, steps_table()),
+                *(self.arms.certainty, *self.figures),
+            ],
+            on_cpu="",
+            method=HOW_MEASURED,
             sources=[
                 *(WELCH, CHEXNET, GUIDE),
                 *([Source(emulated["title"], emulated["url"])] if emulated else []),
             ],
-            result={
-                "schema": 1,
-                "quantity": "images_per_second",
+            numbers={
                 "statistic": RATE_STATISTIC,
-                "origin": "measured",
                 "emulated": emulated,
-                "conditions": dict(facts),
                 **self.arms.to_dict(),
                 "idle_sample_share": {arm: self._idle(arm) for arm in self.arms.runs},
                 "sizes": [asdict(row) for row in self.sizes],
                 "tuning": self.plan["tuning"],
             },
-            # Emulated GPUs that were asked for need no others.
-            next_step=next_run(
-                replace(
-                    self.evidence,
-                    is_cpu=self.is_emulated
-                    and "emulated_gpu" not in self.plan["chosen"],
-                )
-            ),
             controls=self.arms.controls,
+            answered_causes=("input",),
         )
 
     @property
@@ -334,17 +303,17 @@ class PipelineResult:
         return next((row for row in rows if row.arm == arm), None)
 
     def _rates(self, name: str, size: int) -> list[float]:
-        runs = self.runs.get(arm_name(name, size), [])
+        runs = self.evidence.runs.get(arm_name(name, size), [])
         rates = [run.summary.images_per_second for run in runs]
         return [rate for rate in rates if rate is not None]
 
     def _idle(self, arm: str) -> float | None:
-        return median_of(self.runs[arm], idle_sample_share)
+        return median_of(self.evidence.runs[arm], idle_sample_share)
 
     def _utilization(self, arm: str) -> float | None:
         seconds = self.plan["emulated"]["seconds"]
         return median_of(
-            self.runs[arm],
+            self.evidence.runs[arm],
             lambda run: statistics.accelerator_utilization(
                 [line for line in run.metrics(None) if line["kind"] == "step"], seconds
             ),
@@ -379,7 +348,7 @@ def result(study: Study) -> PipelineResult:
         for arm, many in runs.items()
         if configs[arm].world_size == configs[baseline].world_size
     }
-    arms = Arms(largest, baseline, evidence.control, evidence.lost, study)
+    arms = Arms(largest, baseline, evidence.control, evidence.lost)
     arms.require_rate()
     # The loader differs from arm to arm.
     facts = {n: value for n, value in evidence.conditions.items() if n != "loader"}

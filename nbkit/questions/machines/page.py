@@ -117,42 +117,6 @@ class MachinesResult:
             if value not in (None, "yes")
         }
 
-    @property
-    def table(self) -> Table | Note:
-        """The headline: every arm that both machines have."""
-        if not self.matched:
-            return Note([self.measured_answer])
-        ratios = tables.ratio_table(self.matched, self.a, self.b)
-        return replace(ratios, lead=self._lead)
-
-    def _lead(self) -> str:
-        """Return what takes back what is compared; empty if it stands."""
-        if not self._caveats:
-            return ""
-        warned = self._told_first(Report("", ""))
-        return " ".join([warned.answer, *warned.notes])
-
-    def _told_first(self, report: Report) -> Report:
-        lost = no_verdict_sentence(self.diverged)
-        return prepend_caveats(report, {}, self._caveats, first=lost)
-
-    @property
-    def not_alike(self) -> Table | Note:
-        """Runs that were not compared, with the condition that differs."""
-        if not self.left_out:
-            return Note([])
-        return tables.left_out_table(self.left_out, self.a, self.b)
-
-    @property
-    def side_by_side(self) -> Table:
-        """The machines: virtualization, GPUs, links, network, software."""
-        return tables.side_by_side_table(self.a, self.b)
-
-    @property
-    def differences(self) -> Table | Note:
-        """Other differences between the compared runs."""
-        return tables.differences_table(self.matched, self.a, self.b)
-
     @cached_property
     def figures(self) -> list[Figure]:
         """The chart of the answer; empty if there is nothing to draw."""
@@ -181,20 +145,21 @@ class MachinesResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        sides, gpus = (self.a, self.b), self.plan.published
-        bandwidth = tables.bandwidth_table(*sides)
-        costs = published = Note([])
-        if self.matched:
-            costs = tables.costs_table(self.matched, *sides)
+        sides, matched, parts = (self.a, self.b), self.matched, list[object]()
+        if matched:
+            parts += [tables.ratio_table(matched, *sides)]
+            parts += [tables.costs_table(matched, *sides)]
+        parts += [bandwidth := tables.bandwidth_table(*sides)]
+        if self.left_out:
+            parts += [tables.left_out_table(self.left_out, *sides)]
+        parts += [tables.side_by_side_table(*sides)]
+        parts += [tables.differences_table(matched, *sides)]
         if self.pairs:
-            model = self.plan.published_model
-            published = tables.published_table(self.pairs, gpus, model)
-        parts = (
-            *(self.table, costs, bandwidth, self.not_alike, self.side_by_side),
-            *(self.differences, published, findings_table(self._audits)),
-        )
-        # What there is no table of; the first and the answer say the same.
-        notes = [part.sentences for part in parts[1:] if isinstance(part, Note)]
+            names, model = self.plan.published, self.plan.published_model
+            parts += [tables.published_table(self.pairs, names, model)]
+        parts += [findings_table(self._audits)]
+        # What there is no table of.
+        notes = [part.sentences for part in parts if isinstance(part, Note)]
         rows = [row for pair in self.pairs for row in (pair.a, pair.b)]
         sources = [
             WELCH,
@@ -240,7 +205,8 @@ class MachinesResult:
         )
         if not self._caveats:
             return report
-        warned = self._told_first(report)
+        lost = no_verdict_sentence(self.diverged)
+        warned = prepend_caveats(report, {}, self._caveats, first=lost)
         # The published numbers do not depend on these runs.
         return replace(warned, notes=[*warned.notes, self._published])
 
@@ -260,23 +226,6 @@ class MachinesResult:
                     reasons.setdefault(evidence, replace(caveat, evidence=evidence))
         # What a control shows comes first, of whichever machine.
         return sorted(reasons.values(), key=lambda one: one.code != "control-differs")
-
-    def save(self) -> SavedReport:
-        """Write the report into a new folder of the store.
-
-        Raises
-        ------
-        StoreError
-            If the store cannot be written.
-        """
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-        folder = reports_folder() / f"{now}-machines-{secrets.token_hex(2)}"
-        try:
-            make_store()
-            folder.mkdir(parents=True)
-        except OSError as error:
-            raise store_error(folder, error) from error
-        return self.report().save(folder)
 
 
 def result(plan: MachinesPlan, study: Study | None) -> MachinesResult:
@@ -314,7 +263,14 @@ def report(compared: MachinesResult) -> SavedReport:
     StoreError
         If the store cannot be written.
     """
-    return compared.save()
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    folder = reports_folder() / f"{now}-machines-{secrets.token_hex(2)}"
+    try:
+        make_store()
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise store_error(folder, error) from error
+    return compared.report().save(folder)
 
 
 def _software(machine: Machine) -> str:

@@ -39,12 +39,11 @@ from nbkit.references.measured import reference_sentence
 from nbkit.references.rows import PublishedRow, published_pairs
 from nbkit.reports.arm_charts import speedup_figure
 from nbkit.reports.arm_tables import held_together
-from nbkit.reports.arms import Arms, arms_of
+from nbkit.reports.arms import Arms, arms_of, require_runs
 from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
 from nbkit.reports.conditions import HOW_MEASURED, WELCH
-from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.page import Evidence, page
-from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.reports.renderer import Note, Report, Source, Table
 from nbkit.statistics import Ratio, comparisons_at_once
 from nbkit.studies.study import Study
 
@@ -57,6 +56,7 @@ _FIRST_STEP = "First step: time in the first start, then median over later start
 _QUESTION = (
     "Mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
 )
+_SPEEDUP = "Training speedup by precision and layout"
 _LOSS_SCALING = Source(
     "P. Micikevicius et al., Mixed precision training (2018)",
     "https://arxiv.org/abs/1710.03740",
@@ -107,7 +107,7 @@ class PrecisionResult:
     @property
     def table(self) -> Table:
         """The headline: speed, cost and loss of every arm."""
-        headline = self.arms.table(
+        return self.arms.table(
             more={
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "first step": {
@@ -117,8 +117,6 @@ class PrecisionResult:
             notes=[*self.references, *caveat_notes(self.answers), _FIRST_STEP]
             + ([kernels] if (kernels := batch_norm_sentence(self.batch_norms)) else []),
         )
-        lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
-        return replace(headline, lead=lead)
 
     @property
     def answer_table(self) -> Table:
@@ -218,14 +216,6 @@ class PrecisionResult:
     def _gpu_name(self) -> str | None:
         return self.evidence.conditions["device_name"]
 
-    @cached_property
-    def figure(self) -> Figure:
-        """The answer as a picture."""
-        caveats = {arm: a.caveat for arm, a in self.answers.items() if a.caveat}
-        return speedup_figure(
-            self.arms, "Training speedup by precision and layout", caveats
-        )
-
     @property
     def answer(self) -> str:
         """The fastest arm with loss parity, and faster arms that were excluded."""
@@ -252,6 +242,7 @@ class PrecisionResult:
     def report(self) -> Report:
         """Return everything in one report."""
         conditions = self.evidence.conditions
+        caveats = {arm: a.caveat for arm, a in self.answers.items() if a.caveat}
         searched = [_SEARCH] if conditions.get("cudnn_benchmark") is False else []
         notes = filter(
             None, [layout_sentence(self.layouts), self.arms.control_sentence]
@@ -265,7 +256,8 @@ class PrecisionResult:
                 *(self.table, self.answer_table, self.layout),
                 *([published_table(self.published)] if self.published else []),
                 pairs_table(published_pairs()),
-                *(self.bounds, self.arms.certainty, self.figure),
+                *(self.bounds, self.arms.certainty),
+                speedup_figure(self.arms, _SPEEDUP, caveats),
             ],
             untimed=self.untimed,
             method=[*searched, *HOW_MEASURED],
@@ -287,19 +279,17 @@ class PrecisionResult:
         )
 
 
-def result(study: Study) -> PrecisionResult | BaselineLost:
+def result(study: Study) -> PrecisionResult:
     """Return the result of a study, read from the store.
-
-    Returns `BaselineLost` if every run of the baseline diverged (NaN/Inf).
 
     Raises
     ------
     NotEnoughDataError
         If the baseline has no finished run, or a run no measured step.
     """
-    if lost := baseline_lost(study):
-        return lost
-    evidence, arms = Evidence.of(study), arms_of(study)
+    evidence = Evidence.of(study)
+    require_runs(study, study.base, evidence.runs)
+    arms = arms_of(study)
     arms.require_rate()
     finished, facts = evidence.runs, dict(evidence.conditions)
     facts.pop("memory_format", None)  # it differs from arm to arm

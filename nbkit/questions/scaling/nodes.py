@@ -20,7 +20,7 @@ from typing import Any
 
 from nbkit.launch.run import Run
 from nbkit.reports.columns import Column, table
-from nbkit.reports.parts import Note, Table
+from nbkit.reports.parts import Table
 from nbkit.statistics import median_of
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import size_label
@@ -280,20 +280,14 @@ def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
     return sentences
 
 
-def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
-    """Return the times by node for multi-node sizes, and the stragglers.
-
-    On one node, only sentences on stragglers.
-    """
-    several = [run for run in times if len(run.ranks) > 1]
-    sentences = straggler_sentences(several) or [
-        f"No stragglers: no rank is {STRAGGLES:.0%} slower than the median rank."
-        if several
-        else "Stragglers: no run recorded the step times of several ranks."
-    ]
-    rows = node_table(several)
+def ranks_table(times: Sequence[NodeTimes]) -> Table | None:
+    """Return the times by node, and the stragglers; None if no size spans nodes."""
+    rows = node_table(times)
     if not rows:
-        return Note(sentences)
+        return None
+    sentences = straggler_sentences(times) or [
+        f"No stragglers: no rank is {STRAGGLES:.0%} slower than the median rank."
+    ]
     return table(
         "Measured step time by node",
         _NODES,

@@ -12,8 +12,8 @@ from nbkit.launch.run import Run
 from nbkit.questions.scaling.chart import scaling_chart
 from nbkit.questions.scaling.nodes import (
     NodeTimes,
-    ranks_part,
     ranks_result,
+    ranks_table,
     straggler_sentences,
     times_of,
 )
@@ -37,7 +37,7 @@ from nbkit.references.rows import PublishedRow, curves
 from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.reports.charts import PUBLISHED_COLOURS
 from nbkit.reports.conditions import HOW_MEASURED, WELCH
-from nbkit.reports.page import Evidence, lead, page
+from nbkit.reports.page import Evidence, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import device_label
@@ -145,26 +145,8 @@ class ScalingResult:
         return headline_table(
             self.rows,
             [text for text in references if text],
-            lead(self.evidence, ()),
             is_cpu=self.evidence.is_cpu,
         )
-
-    @property
-    def certainty(self) -> Table:
-        """CIs of the efficiencies by two methods, and ratios of the arms.
-
-        Call it only if more than one size was measured.
-        """
-        return certainty_table(
-            [row for row in self.counted if row.world_size != row.base_world_size],
-            compare_arms(self.runs, self.diverged),
-            is_cpu=self.evidence.is_cpu,
-        )
-
-    @property
-    def ranks(self) -> Table | Note:
-        """Times by node and stragglers; for one node, only stragglers."""
-        return ranks_part(self.times)
 
     def _refusals(self) -> list[str]:
         """Return why sizes above the measured ones are not projected."""
@@ -176,8 +158,8 @@ class ScalingResult:
         return list(dict.fromkeys(reasons))
 
     @property
-    def projection(self) -> Table | Note:
-        """Projected intervals for larger sizes, or why there are none."""
+    def projection(self) -> Table | None:
+        """Projected intervals for larger sizes; None without any."""
         rows = [
             [
                 arm,
@@ -190,20 +172,15 @@ class ScalingResult:
             for arm, outlook in self.outlooks.items()
             for projection in outlook.projections
         ]
-        if rows:
-            caption = "Projected throughput, nominal 80% intervals"
-            columns = ["precision", "GPUs", "images/s", "efficiency"]
-            return Table(caption, columns, rows, [HELD_OUT])
-        why = "Every requested size was measured."
-        why = why if self.outlooks else "No projection: every arm diverged (NaN/Inf)."
-        return Note(self._refusals() or [why])
+        caption = "Projected throughput, nominal 80% intervals"
+        columns = ["precision", "GPUs", "images/s", "efficiency"]
+        return Table(caption, columns, rows, [HELD_OUT]) if rows else None
 
     @property
-    def context(self) -> Table | Note:
-        """Published scaling results, under different conditions."""
+    def context(self) -> Table | None:
+        """Published scaling results, under different conditions; None without any."""
         if not self.published:
-            gpu = self._gpu_name or _CONTEXT_GPU
-            return Note([f"No published scaling results of this model on {gpu}."])
+            return None
         members = [row for rows in self.published.values() for row in rows]
         sizes = sorted({row.world_size for row in members})
         return Table(
@@ -215,27 +192,25 @@ class ScalingResult:
             ],
         )
 
-    @cached_property
-    def figure(self) -> Figure:
-        """The answer as a picture."""
-        drawn = scaling_chart(self.counted, self.outlooks, self.published)
-        return Figure("Training throughput by number of devices", drawn)
-
     def report(self) -> Report:
         """Return everything in one report."""
         others = [row for rows in self.published.values() for row in rows]
-        has_sizes = any(row.world_size != row.base_world_size for row in self.counted)
-        reduced = self.bandwidth
+        larger = [row for row in self.counted if row.world_size != row.base_world_size]
+        ratios, is_cpu = compare_arms(self.runs, self.diverged), self.evidence.is_cpu
+        reduced, figures = self.bandwidth, []
+        if self.counted:
+            drawn = scaling_chart(self.counted, self.outlooks, self.published)
+            figures = [Figure("Training throughput by number of devices", drawn)]
+        tables = (
+            self.table,
+            certainty_table(larger, ratios, is_cpu=is_cpu) if larger else None,
+            *(ranks_table(self.times), self.projection, self.context),
+        )
         parts = [
             Note([*self._refusals(), *straggler_sentences(self.times)]),
-            *(self.table, *([self.certainty] if has_sizes else [])),
-            *(
-                part
-                for part in (self.ranks, self.projection, self.context)
-                if isinstance(part, Table)
-            ),
+            *(table for table in tables if table is not None),
             *(reduced.note, *([reduced.table] if reduced.rows else [])),
-            *(*([self.figure] if self.counted else []), *reduced.figures),
+            *(*figures, *reduced.figures),
         ]
         sources = [
             WELCH,

@@ -11,7 +11,7 @@ from nbkit.questions.scaling.throughput import ScalingRow
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_tables import each_run, input_bound
 from nbkit.reports.columns import Column, rate, table
-from nbkit.reports.parts import Lead, Table
+from nbkit.reports.parts import Table
 from nbkit.statistics import Ratio, interval_in_words, runs_needed
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.comparison import efficiency
@@ -24,11 +24,7 @@ _CERTAINTY_NOTE = (
 
 
 def headline_table(
-    rows: Sequence[ScalingRow],
-    references: Sequence[str],
-    lead: Lead | None,
-    *,
-    is_cpu: bool,
+    rows: Sequence[ScalingRow], references: Sequence[str], *, is_cpu: bool
 ) -> Table:
     """Return every measured size."""
     device = "process" if is_cpu else "GPU"
@@ -71,7 +67,6 @@ def headline_table(
             *input_bound([(name, row.data_wait_share) for name, row in named.items()]),
             *each_run({name: row.runs for name, row in named.items()}),
         ],
-        lead,
     )
 
 

@@ -31,8 +31,8 @@ from nbkit.questions.storage.tables import (
 from nbkit.questions.storage.timeline import epoch_moments, over_time
 from nbkit.readspeed.places import counter_of
 from nbkit.references.rows import lookup
-from nbkit.reports.page import Evidence, lead, page
-from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.reports.page import Evidence, page
+from nbkit.reports.renderer import Figure, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import NoiseFloor, Summary
 from nbkit.statistics import quantities as wording
@@ -69,16 +69,6 @@ class StorageResult:
     @property
     def _controls(self) -> list[NoiseFloor]:
         return [*noise_floors(self.rows, self.evidence.control).values()]
-
-    @property
-    def table(self) -> Table:
-        """The headline: throughput of every arm in the first and in later epochs."""
-        return epochs_table(
-            self.rows,
-            [*self._sources.values()],
-            is_cpu=self.evidence.is_cpu,
-            lead=lead(self.evidence, self._controls),
-        )
 
     @cached_property
     def demand(self) -> Demand:
@@ -131,7 +121,7 @@ class StorageResult:
         return self._sources[row.source].bytes_per_image
 
     @property
-    def supply(self) -> Table | Note:
+    def supply(self) -> Table:
         """Throughput of every place relative to the demand."""
         demand = self.demand
         # With one place, the answer says it.
@@ -151,15 +141,8 @@ class StorageResult:
         return limit_sentence(self.demand, supplies)
 
     @property
-    def where(self) -> Table:
-        """Locations of the data, and whether they are large enough for the test."""
-        return places_table(self.places, self.evidence.plan["memory_bytes"])
-
-    @cached_property
-    def figure(self) -> Figure | Note:
+    def figure(self) -> Figure:
         """The answer as a picture."""
-        if not self.supplies:
-            return Note(["No throughput was measured."])
         title = "Storage and data-loader throughput"
         n = max(row.n for row in self.rows)
         subtitle = f"median and range over read repeats and loader runs (loader n={n})"
@@ -167,11 +150,6 @@ class StorageResult:
             subtitle = f"CPU smoke test; {subtitle}"
         chart = supply_chart(self.supplies, self.demand, title=title, subtitle=subtitle)
         return Figure(title, chart)
-
-    @cached_property
-    def over_time(self) -> list[Figure]:
-        """Throughput, reads and their size over time, of reads and of epochs."""
-        return over_time(self.reads, self.epoch_moments)
 
     @property
     def answer(self) -> str:
@@ -216,20 +194,23 @@ class StorageResult:
     def report(self) -> Report:
         """Return everything in one report."""
         plan, emulated = self.evidence.plan, self.evidence.plan["emulated"]
+        is_cpu, sources = self.evidence.is_cpu, [*self._sources.values()]
         compared = comparison_table(self.rows, self.evidence.control)
-        parts = (self.table, self.supply, compared, self.reads.table, self.where)
-        # A note in place of a table or figure is for the notebook alone.
-        shown = [part for part in (*parts, self.figure) if not isinstance(part, Note)]
         return page(
             _QUESTION,
             self.evidence,
             self.answer,
-            [*shown, *self.over_time],
-            method=_method(plan["cache"]),
-            sources=[
-                *_SOURCES,
-                Source(emulated["title"], emulated["url"]),
+            [
+                epochs_table(self.rows, sources, is_cpu=is_cpu),
+                *([self.supply] if self.supplies else []),
+                *([compared] if compared else []),
+                self.reads.table,
+                places_table(self.places, plan["memory_bytes"]),
+                *([self.figure] if self.supplies else []),
+                *over_time(self.reads, self.epoch_moments),
             ],
+            method=_method(plan["cache"]),
+            sources=[*_SOURCES, Source(emulated["title"], emulated["url"])],
             numbers={
                 "rows": [row.to_dict() for row in self.rows],
                 "supplies": [

@@ -13,7 +13,7 @@ from nbkit.questions.storage.epochs import EpochRow
 from nbkit.questions.storage.places import DataSource, Place
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.columns import Column, rate, ratio, spread, table
-from nbkit.reports.parts import Lead, Note, Table
+from nbkit.reports.parts import Table
 from nbkit.review.claim_checks import cache_evidence, times_in_words
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, Summary
 from nbkit.statistics import quantities as wording
@@ -52,7 +52,6 @@ def epochs_table(
     sources: Sequence[DataSource],
     *,
     is_cpu: bool,
-    lead: Lead | None = None,
 ) -> Table:
     """Return images/s and utilization in the first and in later epochs."""
     sizes = {source.name: source.bytes for source in sources}
@@ -92,7 +91,6 @@ def epochs_table(
                 }
             ),
         ],
-        lead,
     )
 
 
@@ -102,11 +100,11 @@ class _Compared(NamedTuple):
     later: Ratio | None
 
 
-def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | Note:
-    """Return ratios of data formats and places, each to the first."""
+def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | None:
+    """Return ratios of data formats and places to the first; None without another."""
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
-        return Note(["No comparison: fewer than two data sets were loaded."])
+        return None
     base, *compared = loads
     floors, epochs = noise_floors(rows, control), ("first_runs", "later_runs")
     compare = {
@@ -170,10 +168,8 @@ def supply_table(
     demand: Demand,
     sources: Sequence[DataSource],
     notes: Sequence[str],
-) -> Table | Note:
+) -> Table:
     """Return the throughput of every place relative to the demand of GPUs."""
-    if not supplies:
-        return Note(["No throughput was measured."])
     required = demand.images_per_second
     sizes = (
         f"{source.name} {source.bytes_per_image / 1e3:,.0f} kB per image, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from nbkit.config import ExperimentConfig
@@ -24,9 +24,8 @@ from nbkit.questions.time_to_accuracy.tables import (
 from nbkit.recipes.training import training_recipe
 from nbkit.reports.arms import require_runs
 from nbkit.reports.conditions import WELCH
-from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
-from nbkit.reports.page import Evidence, lead, page
+from nbkit.reports.page import Evidence, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.milestones import RecipeTimes, compare_recipes, time_to_target
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
@@ -84,38 +83,12 @@ class TimeToAccuracyResult:
             is_cpu=self.evidence.is_cpu,
             price_per_hour=self.evidence.plan.get("price_per_hour"),
             currency=self._currency,
-            lead=partial(lead(self.evidence, ()), untimed=self.untimed),
         )
 
     @property
-    def seeds(self) -> Table:
-        """Every seed with what it took."""
-        price = self.evidence.plan.get("price_per_hour")
-        return seeds_table(self.recipes, price, self._currency)
-
-    @property
-    def settings(self) -> Table:
-        """In what the recipes differ."""
-        return settings_table(
-            {recipe.recipe: self.configs[recipe.recipe] for recipe in self.recipes}
-        )
-
-    @property
-    def published(self) -> Table:
-        """Published results of whole trainings, each with its own statistic."""
-        return published_table(self.whole.estimates)
-
-    @property
-    def projected(self) -> Table:
-        """Projections of the whole recipe, here and elsewhere."""
-        return self.whole.table
-
-    @cached_property
-    def figure(self) -> Figure:
-        """The answer as a picture."""
-        device_type = "cpu" if self.evidence.is_cpu else "cuda"
-        chart = accuracy_chart(self.recipes, device_type=device_type)
-        return Figure("Accuracy against time, every seed", chart)
+    def _measured(self) -> dict[str, ExperimentConfig]:
+        """Configurations of the recipes with a finished run."""
+        return {recipe.recipe: self.configs[recipe.recipe] for recipe in self.recipes}
 
     @property
     def answer(self) -> str:
@@ -137,10 +110,7 @@ class TimeToAccuracyResult:
         ]
         text = f"To {self.target * 100:.3g}% top-1: {times}."
         if ends:
-            configs = {
-                recipe.recipe: self.configs[recipe.recipe] for recipe in self.recipes
-            }
-            ends += [differs] if (differs := unlike(configs)) else []
+            ends += [differs] if (differs := unlike(self._measured)) else []
             text += f" Times: {'; '.join(end.removesuffix('.') for end in ends)}."
         return text
 
@@ -159,7 +129,9 @@ class TimeToAccuracyResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        printed = printed_times()
+        printed, price = printed_times(), self.evidence.plan.get("price_per_hour")
+        device_type = "cpu" if self.evidence.is_cpu else "cuda"
+        chart = accuracy_chart(self.recipes, device_type=device_type)
         sources = [
             *(WELCH, _MLPERF),
             *(training_recipe(recipe.recipe).source for recipe in self.recipes),
@@ -171,8 +143,11 @@ class TimeToAccuracyResult:
             self.evidence,
             self.answer,
             [
-                *(self.table, self.seeds, self.settings),
-                *(self.projected, self.published, self.figure),
+                self.table,
+                seeds_table(self.recipes, price, self._currency),
+                *(settings_table(self._measured), self.whole.table),
+                published_table(self.whole.estimates),
+                Figure("Accuracy against time, every seed", chart),
             ],
             untimed=self.untimed,
             method=[
@@ -222,21 +197,16 @@ class TimeToAccuracyResult:
         return f"{recipe.recipe} {median} (median, {spread})"
 
 
-def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
+def result(study: Study) -> TimeToAccuracyResult:
     """Return the result of a study, read from the store.
-
-    Returns `BaselineLost` if all trainings of the first recipe diverged (NaN/Inf).
 
     Raises
     ------
     NotEnoughDataError
         If no training of the first recipe has finished, or one has no evaluation.
     """
-    if lost_baseline := baseline_lost(study):
-        return lost_baseline
     evidence = Evidence.of(study)
-    baseline = next(name for name in study.arms if name not in study.unrepeated)
-    require_runs(study, baseline, evidence.runs)
+    require_runs(study, study.base, evidence.runs)
     lost, by_arm = evidence.lost, study.runs_by_arm()
     short = [
         run for name in usable_arms(study.unrepeated, lost) for run in by_arm[name]

@@ -12,7 +12,7 @@ from nbkit.plural import plural
 from nbkit.references.rows import PublishedRow, printed_seconds, published
 from nbkit.reports.arm_tables import held_together
 from nbkit.reports.columns import Column, interval, table
-from nbkit.reports.parts import Lead, Table
+from nbkit.reports.parts import Table
 from nbkit.review.milestones import RecipeTimes, TimeToTarget, cost
 from nbkit.statistics import Ratio, interval_in_words
 from nbkit.statistics import quantities as wording
@@ -40,7 +40,6 @@ def recipes_table(
     is_cpu: bool,
     price_per_hour: float | None,
     currency: str,
-    lead: Lead | None,
 ) -> Table:
     """Return the headline: every recipe's times, epochs, energy and cost."""
     ratios = {name: v for name, v in verdicts.items() if isinstance(v, Ratio)}
@@ -83,7 +82,6 @@ def recipes_table(
         ],
         recipes,
         [*_RECIPE_NOTES, *held_together([*ratios.values()])],
-        lead,
     )
 
 
