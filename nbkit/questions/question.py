@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from nbkit.studies.study import Study
 
 
+MODULES = {"describe": ".planning", "plan": ".planning", "result": ".page"}
+"""Modules that a question of nbkit has."""
+
+
 @dataclass(frozen=True)
 class Question:
     """A question that a notebook answers.

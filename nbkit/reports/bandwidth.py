@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import altair as alt
-from IPython.display import display
 
 from nbkit import statistics
 from nbkit.reports.charts import finished, lines, value_axis
@@ -132,11 +131,6 @@ class Bandwidth:
             f"{cpu}message size / time x 2 (n - 1) / n, as defined by nccl-tests",
         )
         return [Figure("All-reduce bus bandwidth by message size", chart)]
-
-    def _ipython_display_(self) -> None:
-        display(self.note)
-        for figure in self.figures:
-            display(figure)
 
 
 def bandwidth(study: Study) -> Bandwidth:

@@ -1,18 +1,11 @@
 """AUROC of a chest X-ray model beside a shortcut baseline."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text="chest X-ray AUROC vs. a shortcut baseline, on 1 and several GPUs",
-    modules={
-        "ChexnetPlan": ".planning",
-        "ChexnetResult": ".page",
-        "describe": ".planning",
-        "plan": ".planning",
-        "prepare": ".baseline",
-        "result": ".page",
-    },
+    modules={**MODULES, "prepare": ".baseline"},
     reports=("CheXNet",),
     parameters={"data": "/path/to/ChestX-ray14", "gpus": 4, "repeats": 5},
     gpus=4,

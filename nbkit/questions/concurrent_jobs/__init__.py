@@ -1,18 +1,11 @@
 """Slowdown of concurrent jobs."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text="slowdown, fairness and aggregate throughput of concurrent jobs",
-    modules={
-        "ConcurrentPlan": ".planning",
-        "ConcurrentResult": ".page",
-        "describe": ".planning",
-        "plan": ".planning",
-        "prepare": ".planning",
-        "result": ".page",
-    },
+    modules={**MODULES, "prepare": ".planning"},
     reports=("NetApp", "vSphere"),
     parameters={"layout": [2, 2]},
     gpus=4,

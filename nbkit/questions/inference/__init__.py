@@ -1,18 +1,11 @@
 """Inference latency, throughput and accuracy by number format."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text="inference latency, throughput and accuracy by number format",
-    modules={
-        "InferencePlan": ".planning",
-        "InferenceResult": ".page",
-        "describe": ".planning",
-        "plan": ".planning",
-        "prepare": ".start",
-        "result": ".evidence",
-    },
+    modules={**MODULES, "prepare": ".start", "result": ".evidence"},
     reports=("Dell guide",),
     parameters={"precisions": ["fp32", "fp16", "int8"], "repeats": 5},
     gpus=1,

@@ -1,18 +1,11 @@
 """Which input pipeline keeps the devices busy."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text="throughput and data wait of input pipelines, and loader tuning",
-    modules={
-        "PipelinePlan": ".planning",
-        "PipelineResult": ".page",
-        "describe": ".planning",
-        "plan": ".planning",
-        "prepare": ".tuner",
-        "result": ".page",
-    },
+    modules={**MODULES, "prepare": ".tuner"},
     reports=("CheXNet",),
     parameters={"arms": ["all"], "repeats": 5},
     gpus=4,

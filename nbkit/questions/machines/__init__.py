@@ -6,7 +6,6 @@ QUESTION = Question(
     __name__,
     text="training throughput of two machines under equal conditions",
     modules={
-        "MachinesResult": ".page",
         "measure": ".planning",
         "plan": ".planning",
         "report": ".page",

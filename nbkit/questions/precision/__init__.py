@@ -1,18 +1,13 @@
 """Mixed precision, memory layout and compilation: speedup and loss parity."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text=(
         "mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
     ),
-    modules={
-        "PrecisionResult": ".page",
-        "describe": ".planning",
-        "plan": ".planning",
-        "result": ".page",
-    },
+    modules=MODULES,
     reports=("Dell guide", "Paddle"),
     parameters={"repeats": 5},
     gpus=1,

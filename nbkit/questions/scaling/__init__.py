@@ -1,16 +1,11 @@
 """Training throughput by number of devices."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text="training throughput by number of GPUs and nodes, measured and projected",
-    modules={
-        "ScalingResult": ".page",
-        "describe": ".planning",
-        "plan": ".planning",
-        "result": ".page",
-    },
+    modules=MODULES,
     reports=("Dell guide", "Paddle", "vSphere"),
     parameters={"gpus": 8, "precision": ["fp32", "fp16"]},
     gpus=8,

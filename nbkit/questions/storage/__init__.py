@@ -1,21 +1,11 @@
 """Storage throughput and GPU demand, cold and warm cache."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text="storage throughput and GPU demand, cold and warm cache",
-    modules={
-        "Reads": ".reads",
-        "StoragePlan": ".planning",
-        "StorageResult": ".page",
-        "before_start": ".cold_cache",
-        "describe": ".planning",
-        "plan": ".planning",
-        "prepare": ".reads",
-        "read": ".reads",
-        "result": ".page",
-    },
+    modules={**MODULES, "before_start": ".cold_cache", "prepare": ".reads"},
     reports=("NetApp", "Dell guide"),
     parameters={"paths": ["local=/scratch", "nas=/mnt/nas"]},
     gpus=1,

@@ -28,7 +28,7 @@ _FILES_DRAWN = 20_000
 
 @dataclass(frozen=True)
 class Reads:
-    """Read throughput of every place; a notebook displays the table."""
+    """Read throughput of every place."""
 
     speeds: tuple[tuple[str, ReadSpeed], ...]
     """By name of the place."""
@@ -101,9 +101,6 @@ class Reads:
             "Cold: no page of the files is in this machine's page cache; caches of "
             "disks, controllers and hypervisors are unknown.",
         ]
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return self.table._repr_mimebundle_()
 
 
 def _in_order(place_speed: tuple[str, ReadSpeed]) -> str:

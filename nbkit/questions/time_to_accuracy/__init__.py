@@ -1,17 +1,11 @@
 """Time to a target accuracy."""
 
-from nbkit.questions.question import Question
+from nbkit.questions.question import MODULES, Question
 
 QUESTION = Question(
     __name__,
     text="time, epochs and cost to a target accuracy by training recipe",
-    modules={
-        "TimeToAccuracyResult": ".page",
-        "logs": ".page",
-        "describe": ".planning",
-        "plan": ".planning",
-        "result": ".page",
-    },
+    modules={**MODULES, "logs": ".page"},
     reports=("NetApp",),
     parameters={
         "recipes": ["torchvision_sgd", "netapp_lars"],
