@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,10 +19,11 @@ from nbkit.launch.run import attach
 from nbkit.plural import plural
 from nbkit.recipes.training import TrainingRecipe, training_recipe
 from nbkit.reports.arm_tables import each_run
+from nbkit.reports.columns import interval_text
 from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.reports.parts import MimeBundle, Source, Table
 from nbkit.review.milestones import cost, startup_seconds
-from nbkit.statistics import interval_in_words, median_of
+from nbkit.statistics import median_of
 from nbkit.statistics import quantities as wording
 from nbkit.store.stored_runs import StoredRun
 
@@ -102,11 +103,13 @@ class WholeTraining:
             else f"{estimate.rate_n} published",
             estimate.precision,
             wording.rate(estimate.images_per_second),
-            _ends(estimate.rate_low, estimate.rate_high, wording.rate),
+            interval_text(estimate.rate_low, estimate.rate_high, wording.rate),
             wording.duration(estimate.seconds_per_epoch),
             wording.duration(estimate.evaluation_seconds),
             wording.duration(estimate.seconds),
-            _ends(estimate.seconds_low, estimate.seconds_high, wording.duration),
+            interval_text(
+                estimate.seconds_low, estimate.seconds_high, wording.duration
+            ),
             wording.energy(estimate.joules),
             wording.price(spent, self.currency),
             wording.duration(estimate.startup_seconds),
@@ -347,9 +350,3 @@ def _evaluation_rate(run: StoredRun) -> float | None:
     lines = run.metrics("evaluation")
     seconds = sum(line["duration_seconds"] for line in lines)
     return sum(line["images"] for line in lines) / seconds if seconds else None
-
-
-def _ends(
-    low: float | None, high: float | None, shown: Callable[[float], str]
-) -> str | None:
-    return None if low is None or high is None else interval_in_words(low, high, shown)

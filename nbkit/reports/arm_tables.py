@@ -27,13 +27,11 @@ def headline_columns(
     rate = "images_per_second"
     yield Column("arm", "arm")
     yield from columns.rate("images/s", "95% CI (n)", rate, rate, n="n")
-    yield Column(None, f"{rate}.ci_low", csv=f"{rate}_ci_low")
-    yield Column(None, f"{rate}.ci_high", csv=f"{rate}_ci_high")
+    yield from columns.ends(rate, rate)
     yield Column(None, "n", csv="runs")
     yield Column("ratio", "ratio.estimate", "{:.3f}".format, "ratio_estimate")
     yield Column("95% CI", "ratio", columns.interval())
-    yield Column(None, "ratio.ci_low", csv="ratio_ci_low")
-    yield Column(None, "ratio.ci_high", csv="ratio_ci_high")
+    yield from columns.ends("ratio", "ratio")
     yield Column("verdict", verdict)
     for title, name, show in (
         ("data wait", "data_wait_share", wording.percent),
@@ -43,7 +41,7 @@ def headline_columns(
         ("CPU ms/image", "cpu_ms_per_image", "{:.2f}".format),
         (None, "seconds", str),
     ):
-        yield Column(title, name, show, name)
+        yield columns.number(title, name, show)
     for title, cells in more.items():
         yield Column(title, lambda row, cells=cells: cells.get(row.arm))
 
@@ -113,13 +111,6 @@ def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
         spread = f"{ci_text(rate.ci_low, rate.ci_high, shown=wording.rate)}, n={rate.n}"
         spread += f": {_in_order(rates)}" if rate.n <= _FEW_RUNS else ""
     return f"{row.arm}: {wording.rate(rate.median)} images/s ({spread})."
-
-
-def ratio_interval(low: float | None, high: float | None) -> str | None:
-    """Return the interval of a ratio as text; None without one."""
-    if low is None or high is None:
-        return None
-    return interval_in_words(low, high)
 
 
 def needed_runs(needed: RunsNeeded | None, ratio: Ratio | None) -> str | None:

@@ -27,10 +27,9 @@ from nbkit.reports.arm_tables import (
     input_bound,
     lone_sentence,
     needed_runs,
-    ratio_interval,
     ratio_text,
 )
-from nbkit.reports.columns import table
+from nbkit.reports.columns import interval_text, table
 from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.parts import Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
@@ -215,7 +214,7 @@ class Arms:
                 [
                     row.arm,
                     f"{ratio.estimate:.3f}",
-                    ratio_interval(ratio.bootstrap_low, ratio.bootstrap_high),
+                    interval_text(ratio.bootstrap_low, ratio.bootstrap_high),
                     needed_runs(row.needed, ratio),
                 ]
                 for row, ratio in ratios
@@ -299,9 +298,8 @@ class Arms:
 
     def rates(self, arm: str) -> list[float]:
         """Return images/s of an arm's runs; empty if a run has no rate."""
-        rates = [run.images_per_second for run in self.runs.get(arm, [])]
-        known = [rate for rate in rates if rate is not None]
-        return known if len(known) == len(rates) else []
+        runs = self.runs.get(arm, [])
+        return statistics.all_known(run.images_per_second for run in runs)
 
     def _compared(self) -> list[ArmRow]:
         """Return the arms that are neither the baseline nor its control."""
@@ -325,11 +323,10 @@ class Arms:
 
     def _time(self, repeats: int) -> str:
         """Return how long further repeats of all arms take, in brackets."""
-        seconds_per_arm = [row.seconds for row in self.rows]
-        known = [seconds for seconds in seconds_per_arm if seconds is not None]
-        if len(known) < len(seconds_per_arm):
+        seconds = statistics.all_known(row.seconds for row in self.rows)
+        if not seconds:
             return ""
-        return f" (about {statistics.duration_in_words(repeats * sum(known))})"
+        return f" (about {statistics.duration_in_words(repeats * sum(seconds))})"
 
 
 def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:

@@ -63,10 +63,23 @@ def table(
     )
 
 
+def number(
+    title: str | None, path: str, show: Callable[[Any], str | None] = str
+) -> Column:
+    """Return a number that is also in the CSV, under the last name of its path."""
+    return Column(title, path, show, path.rpartition(".")[2])
+
+
+def ends(path: str, csv: str) -> list[Column]:
+    """Return the ends of an interval, which are only in the CSV."""
+    names = ("ci_low", "ci_high")
+    return [Column(None, f"{path}.{name}", csv=f"{csv}_{name}") for name in names]
+
+
 def rate(title: str, over: str, path: str, csv: str, *, n: str = "") -> list[Column]:
     """Return images/s with interval, and optionally the number of runs."""
 
-    def ends(row: Any) -> str | None:
+    def cell(row: Any) -> str | None:
         summary = Column(None, path).of(row)
         text = summary and interval(quantities.rate)(summary)
         count = Column(None, n).of(row) if n else None
@@ -74,7 +87,7 @@ def rate(title: str, over: str, path: str, csv: str, *, n: str = "") -> list[Col
 
     return [
         Column(title, path, lambda summary: quantities.rate(summary.median), csv),
-        Column(over, ends),
+        Column(over, cell),
     ]
 
 
@@ -91,13 +104,16 @@ def interval(
     shown: Callable[[float], str] | None = None,
 ) -> Callable[[Summary | Ratio], str | None]:
     """Return an interval as text; None without one."""
+    return lambda estimate: interval_text(estimate.ci_low, estimate.ci_high, shown)
 
-    def show(estimate: Summary | Ratio) -> str | None:
-        if estimate.ci_low is None or estimate.ci_high is None:
-            return None
-        return interval_in_words(estimate.ci_low, estimate.ci_high, shown)
 
-    return show
+def interval_text(
+    low: float | None, high: float | None, shown: Callable[[float], str] | None = None
+) -> str | None:
+    """Return an interval as text; None without one."""
+    if low is None or high is None:
+        return None
+    return interval_in_words(low, high, shown)
 
 
 def spread(show: Callable[[float], str]) -> Callable[[Summary], str | None]:

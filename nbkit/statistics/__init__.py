@@ -45,6 +45,7 @@ from nbkit.statistics.steps import (
 from nbkit.statistics.student_t import student_t_quantile
 from nbkit.statistics.summary import (
     Summary,
+    all_known,
     has_groups,
     median_absolute_deviation,
     median_of,
@@ -72,6 +73,7 @@ __all__ = [
     "Times",
     "Verdict",
     "accelerator_utilization",
+    "all_known",
     "allreduce_timing",
     "bursts_in_words",
     "bus_bandwidth_bytes_per_second",

@@ -127,6 +127,13 @@ def median_of(items: Iterable[T], value: Callable[[T], float | None]) -> float |
     return statistics.median(numbers) if numbers else None
 
 
+def all_known(values: Iterable[T | None]) -> list[T]:
+    """Return the values; empty if one of them is unknown."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return known if len(known) == len(every) else []
+
+
 def median_absolute_deviation(values: Sequence[float]) -> float:
     """Return the median distance from the median, unscaled.
 

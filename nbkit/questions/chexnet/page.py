@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics as python_statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from nbkit import statistics
@@ -324,14 +324,9 @@ def _conditions(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _rates(trainings: Sequence[Training]) -> list[float]:
-    rates = [training.run.images_per_second for training in trainings]
-    known = [rate for rate in rates if rate is not None]
-    return known if len(known) == len(rates) else []
+    return statistics.all_known(t.run.images_per_second for t in trainings)
 
 
 def _mean(areas: Mapping[str, float | None], labels: Sequence[str]) -> float | None:
-    values = [areas.get(label) for label in labels]
-    known = [area for area in values if area is not None]
-    return (
-        python_statistics.fmean(known) if known and len(known) == len(values) else None
-    )
+    known = statistics.all_known(map(areas.get, labels))
+    return fmean(known) if known else None

@@ -281,13 +281,10 @@ class ConcurrentJobs:
     def _shares(self) -> list[list[float]]:
         if not all(job.is_valid and job.alone.is_valid for job in self.jobs):
             return []
-        alone = [job.alone.images_per_second for job in self.jobs]
-        known = [summary.median for summary in alone if summary is not None]
-        if len(known) < len(alone):
-            return []
+        alone = statistics.all_known(job.alone.images_per_second for job in self.jobs)
         return [
-            [rate / base for rate, base in zip(round_.rates, known, strict=True)]
-            for round_ in self.counted
+            [r / base.median for r, base in zip(round_.rates, alone, strict=True)]
+            for round_ in (self.counted if alone else [])
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,8 +12,15 @@ from nbkit.questions.concurrent_jobs.slowdown import (
     Effect,
     IsolatedRuns,
 )
-from nbkit.reports.arm_tables import each_run, needed_runs, ratio_interval
-from nbkit.reports.columns import Column, interval, ratio, table
+from nbkit.reports.arm_tables import each_run, needed_runs
+from nbkit.reports.columns import (
+    Column,
+    ends,
+    interval,
+    interval_text,
+    ratio,
+    table,
+)
 from nbkit.reports.parts import Table
 from nbkit.statistics import quantities as wording
 
@@ -35,7 +42,7 @@ _JOBS = (
     ),
     Column("(n)", "alone.rates", lambda rates: f"({len(rates)})"),
     Column("slowdown", "slowdown", lambda slowdown: f"{slowdown[0]:.3f}"),
-    Column("95% CI", "slowdown", lambda slowdown: ratio_interval(*slowdown[1:])),
+    Column("95% CI", "slowdown", lambda slowdown: interval_text(*slowdown[1:])),
     Column("verdict", "rate_ratio.verdict"),
     Column("needed", lambda job: needed_runs(job.needed, job.rate_ratio)),
     *(
@@ -80,8 +87,7 @@ _TOTALS = (
     Column("concurrent jobs", "name"),
     *_RATE,
     *ratio("vs. sum of jobs alone", "aggregate_efficiency", "over_the_sum"),
-    Column(None, "aggregate_efficiency.ci_low", csv="over_the_sum_ci_low"),
-    Column(None, "aggregate_efficiency.ci_high", csv="over_the_sum_ci_high"),
+    *ends("aggregate_efficiency", "over_the_sum"),
     Column("fairness", "fairness.median", "{:.4f}".format, "fairness"),
     Column("fastest / slowest", "fastest_over_slowest.median", "{:.3f}".format),
 )
@@ -122,8 +128,7 @@ _SETTINGS = (
     Column("what", "what"),
     *ratio("ratio", "ratio", "ratio_estimate"),
     Column("runs", "ratio", lambda ratio: f"{ratio.n_a} and {ratio.n_b}"),
-    Column(None, "ratio.ci_low", csv="ratio_ci_low"),
-    Column(None, "ratio.ci_high", csv="ratio_ci_high"),
+    *ends("ratio", "ratio"),
 )
 
 

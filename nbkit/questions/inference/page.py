@@ -348,5 +348,5 @@ class InferenceResult:
 
 def _over_runs(values: Sequence[float | None]) -> Summary | None:
     """Return what process starts show together; None if one does not know it."""
-    known = [value for value in values if value is not None]
-    return statistics.summarise(known) if len(known) == len(values) else None
+    known = statistics.all_known(values)
+    return statistics.summarise(known) if known else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from nbkit.questions.inference.latency import FormatAccuracy, Served
 from nbkit.references.rows import PublishedRow
-from nbkit.reports.columns import Column, interval, rate, table
+from nbkit.reports.columns import Column, ends, interval, number, rate, table
 from nbkit.reports.parts import Note, Table
 from nbkit.statistics import Summary, images_needed
 from nbkit.statistics import quantities as wording
@@ -29,7 +29,7 @@ def speed_table(
         f"Inference on {where}; ratios to {baseline} at the same batch size",
         (
             Column("format", "arm"),
-            Column("batch", "batch_size", "{:,}".format, "batch_size"),
+            number("batch", "batch_size", "{:,}".format),
             Column(None, "passes", csv="passes_of_a_run"),
             *_percentiles(lambda seconds: _milliseconds(seconds.median), " ms"),
             *rate(
@@ -37,14 +37,14 @@ def speed_table(
                 *("images_per_second", "images_per_second"),
                 n="images_per_second.n",
             ),
-            *_ends("images_per_second", "images_per_second"),
+            *ends("images_per_second", "images_per_second"),
             Column(None, "images_per_second.n", csv="runs"),
             Column("ratio", "against.estimate", "{:.3f}".format, "ratio_estimate"),
             Column("95% CI", "against", interval()),
             Column("verdict", verdict),
-            *_ends("against", "ratio"),
-            Column("memory", "peak_memory_bytes", wording.size, "peak_memory_bytes"),
-            Column("J/image", "joules_per_image", "{:.3g}".format, "joules_per_image"),
+            *ends("against", "ratio"),
+            number("memory", "peak_memory_bytes", wording.size),
+            number("J/image", "joules_per_image", "{:.3g}".format),
         ),
         served,
         notes,
@@ -77,21 +77,15 @@ def _percentiles(show: Callable[[Summary], str], unit: str = "") -> list[Column]
         column
         for name in ("p50", "p95", "p99")
         for column in (
-            Column(f"{name}{unit}", f"{name}_seconds", show, f"{name}_seconds"),
-            *_ends(f"{name}_seconds", f"{name}_seconds"),
+            number(f"{name}{unit}", f"{name}_seconds", show),
+            *ends(f"{name}_seconds", f"{name}_seconds"),
         )
     ]
 
 
-def _ends(path: str, csv: str) -> list[Column]:
-    """Return the ends of an interval, which are in the CSV alone."""
-    ends = ("ci_low", "ci_high")
-    return [Column(None, f"{path}.{end}", csv=f"{csv}_{end}") for end in ends]
-
-
 def _with_interval(seconds: Summary) -> str:
-    text, ends = _milliseconds(seconds.median), interval(_milliseconds)(seconds)
-    return f"{text} ({ends})" if ends else text
+    text, spread = _milliseconds(seconds.median), interval(_milliseconds)(seconds)
+    return f"{text} ({spread})" if spread else text
 
 
 def _milliseconds(seconds: float) -> str:
@@ -147,18 +141,18 @@ def accuracy_table(
                 "accuracy",
             ),
             Column("agreement (95% CI)", _agreement),
-            Column(None, "agreement", csv="agreement"),
+            number(None, "agreement"),
             Column(None, lambda row: agreed(row)[0], csv="agreement_ci_low"),
             Column(None, lambda row: agreed(row)[1], csv="agreement_ci_high"),
             Column("only this correct", "paired.only_a"),
             Column("only baseline correct", "paired.only_b"),
-            Column("difference", "paired.difference", _points, "difference"),
+            number("difference", "paired.difference", _points),
             Column(
                 *("95% CI", "paired"),
                 lambda pair: f"{_points(pair.ci_low)} to {_points(pair.ci_high)}",
             ),
-            *_ends("paired", "difference"),
-            Column("p", "paired.p_value", "{:.2g}".format, "p_value"),
+            *ends("paired", "difference"),
+            number("p", "paired.p_value", "{:.2g}".format),
             Column("images", "paired.images", "{:,}".format),
             Column("verdict", lambda row: row.verdict or unjudged[row.arm]),
         ),
@@ -254,7 +248,7 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
             Column("device", lambda row: row.gpu_name or "CPU"),
             Column("format", "precision"),
             Column("batch", "batch_size_per_gpu", "{:,}".format),
-            Column("images/s", "images_per_second", wording.rate, "images_per_second"),
+            number("images/s", "images_per_second", wording.rate),
             Column("layout", "memory_format"),
             Column("compiled", "compile", lambda flag: "yes" if flag else "no"),
             Column("images", "data", _IMAGES.get),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from nbkit.plural import plural
 from nbkit.questions.input_pipeline.trials import LoaderSetting, Trial, Tuning
 from nbkit.reports.arm_tables import ratio_text
-from nbkit.reports.columns import Column, rate, ratio, table
+from nbkit.reports.columns import Column, number, rate, ratio, table
 from nbkit.reports.parts import Source, Table
 from nbkit.statistics import NoiseFloor, Ratio, Summary
 from nbkit.statistics import quantities as wording
@@ -115,16 +115,16 @@ _TRIALS = (
     ),
     Column("prefetch", "trial.setting.prefetch"),
     Column("images/s", lambda row: wording.rate(row.images_per_second)),
-    Column(None, "images_per_second", csv="images_per_second"),
-    Column(None, "trial.cause", csv="cause"),
-    Column("CPU ms/image", "trial.cpu_ms_per_image", _MILLISECONDS, "cpu_ms_per_image"),
-    Column("data wait", "trial.data_wait_share", wording.percent, "data_wait_share"),
+    number(None, "images_per_second"),
+    number(None, "trial.cause"),
+    number("CPU ms/image", "trial.cpu_ms_per_image", _MILLISECONDS),
+    number("data wait", "trial.data_wait_share", wording.percent),
     Column(
         "",
         lambda row: "chosen" * row.is_chosen if row.trial.cause is None else "failed",
     ),
     Column("reason", "trial.why"),
-    Column(None, "trial.run_id", csv="run_id"),
+    number(None, "trial.run_id"),
 )
 
 

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from nbkit.review.usable_arms import earliest
+from nbkit.statistics import all_known
 from nbkit.store.summary import RunSummary
 
 LOSS_TOLERANCE = 0.05
@@ -173,10 +174,14 @@ def _answer(
     is_judged: bool,
 ) -> LossParity:
     differences = [
-        _furthest(
-            _difference(run, base[repeat], kind, kind)
-            for repeat, run in runs.items()
-            if base and repeat in base
+        max(
+            all_known(
+                _difference(run, base[repeat], kind, kind)
+                for repeat, run in runs.items()
+                if base and repeat in base
+            ),
+            key=abs,
+            default=None,
         )
         for kind in _KINDS
     ]
@@ -242,15 +247,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _furthest(values: Iterable[float | None]) -> float | None:
-    """Return the value furthest from 0; None if one of them is unknown, or none is."""
-    all_values = list(values)
-    known = _known(all_values)
-    return max(known, key=abs) if known and len(known) == len(all_values) else None
-
-
 def _median(values: Iterable[float | None]) -> float | None:
     """Return the median of all values; None if one of them is unknown."""
-    all_values = list(values)
-    known = _known(all_values)
-    return median(known) if known and len(known) == len(all_values) else None
+    known = all_known(values)
+    return median(known) if known else None

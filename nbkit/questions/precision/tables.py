@@ -11,10 +11,10 @@ from nbkit.questions.precision.layouts import LayoutEffect
 from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.references.rows import PublishedPair, PublishedRow
 from nbkit.reports.arm_rows import ArmRun
-from nbkit.reports.columns import Column, interval, table
+from nbkit.reports.columns import Column, interval, number, table
 from nbkit.reports.parts import Note, Table
 from nbkit.review.bounds import Bound, resnet50_bound
-from nbkit.statistics import Ratio
+from nbkit.statistics import Ratio, all_known
 from nbkit.statistics import quantities as wording
 
 _NO_RUN = "Measure with control=True to separate rounding from errors."
@@ -43,10 +43,10 @@ def _gradients(answer: LossParity) -> str | None:
 
 def first_step_cell(runs: Sequence[ArmRun]) -> str | None:
     """Return the first step of the first start, and of the later ones."""
-    known = [run.first_step_seconds for run in runs]
-    if not known or None in known:
+    known = all_known(run.first_step_seconds for run in runs)
+    if not known:
         return None
-    first, *later = filter(None, known)
+    first, *later = known
     return f"{first:.1f} s" + (f", then {median(later):.1f} s" if later else "")
 
 
@@ -75,17 +75,14 @@ def answers_table(
         f"Loss parity after {steps} steps",
         (
             Column("arm", "arm"),
-            Column("first loss", "first_loss", "{:.3f}".format, "first_loss"),
-            Column(f"loss, {which}", "final_loss", "{:.3f}".format, "final_loss"),
-            Column("vs. baseline", "difference", _signed, "difference"),
-            Column(
-                *("mean loss vs. baseline", "mean_loss_difference", _signed),
-                csv="mean_loss_difference",
-            ),
+            number("first loss", "first_loss", "{:.3f}".format),
+            number(f"loss, {which}", "final_loss", "{:.3f}".format),
+            number("vs. baseline", "difference", _signed),
+            number("mean loss vs. baseline", "mean_loss_difference", _signed),
             Column("limit", "limit", lambda part: f"{part * 100:.3g}%", "loss_limit"),
             Column("gradients", _gradients),
             Column("finding", lambda answer: answer.caveat or "ok"),
-            Column(None, "updates_skipped", csv="updates_skipped"),
+            number(None, "updates_skipped"),
         ),
         [*answers.values()],
         [

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from nbkit.launch.run import Run
-from nbkit.reports.columns import Column, table
+from nbkit.reports.columns import Column, number, table
 from nbkit.reports.parts import Table
 from nbkit.statistics import median_of
 from nbkit.statistics import quantities as wording
@@ -235,23 +235,11 @@ _NODES = (
     Column("size", lambda row: size_label(row.world_size, row.nnodes)),
     Column("node", "node"),
     Column("runs", "runs"),
-    Column(
-        *("own time per step, ms", "own_seconds"),
-        *(lambda seconds: f"{seconds * 1e3:.3g}", "own_seconds"),
-    ),
-    Column(
-        *("vs. median rank", "against_median", "{:.3f}".format),
-        "against_median",
-    ),
-    Column("data wait", "data_wait_share", wording.percent, "data_wait_share"),
-    Column(
-        *("communication", "communication_share", wording.percent),
-        "communication_share",
-    ),
-    Column(
-        *("GPU utilization, whole run", "gpu_utilization_percent"),
-        *("{:.0f}%".format, "gpu_utilization_percent"),
-    ),
+    number("own time per step, ms", "own_seconds", lambda own: f"{own * 1e3:.3g}"),
+    number("vs. median rank", "against_median", "{:.3f}".format),
+    number("data wait", "data_wait_share", wording.percent),
+    number("communication", "communication_share", wording.percent),
+    number("GPU utilization, whole run", "gpu_utilization_percent", "{:.0f}%".format),
 )
 
 

@@ -10,9 +10,9 @@ from nbkit.questions.scaling.projection import Outlook
 from nbkit.questions.scaling.throughput import ScalingRow
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_tables import each_run, input_bound
-from nbkit.reports.columns import Column, rate, table
+from nbkit.reports.columns import Column, ends, interval_text, number, rate, table
 from nbkit.reports.parts import Table
-from nbkit.statistics import Ratio, interval_in_words, runs_needed
+from nbkit.statistics import Ratio, runs_needed
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.comparison import efficiency
 from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
@@ -37,8 +37,7 @@ def headline_table(
             Column("precision", "arm"),
             Column("processes" if is_cpu else "GPUs", "label"),
             *rate("images/s", "95% CI (n)", rates, rates, n=f"{rates}.n"),
-            Column(None, f"{rates}.ci_low", csv=f"{rates}_ci_low"),
-            Column(None, f"{rates}.ci_high", csv=f"{rates}_ci_high"),
+            *ends(rates, rates),
             Column(None, f"{rates}.n", csv="runs"),
             Column(f"per {device}", per_device, wording.rate),
             Column("efficiency", lambda row: wording.percent(_judged(row))),
@@ -46,20 +45,11 @@ def headline_table(
             *map(_of_finite, ("efficiency_low", "efficiency_high")),
             _of_finite("node_efficiency", "vs. one node" if spans_nodes else None),
             *map(_of_finite, ("node_efficiency_low", "node_efficiency_high")),
-            *(Column(None, n, csv=n) for n in ("world_size", "nnodes", per_device)),
-            Column("data wait", "data_wait_share", wording.percent, "data_wait_share"),
-            Column(
-                "communication", lambda row: wording.percent(row.communication_share)
-            ),
-            Column(None, "communication_share", csv="communication_share"),
-            Column(
-                f"memory per {device}",
-                *("peak_memory_bytes", wording.size, "peak_memory_bytes"),
-            ),
-            Column(
-                "CPU ms/image",
-                *("cpu_ms_per_image", "{:.2f}".format, "cpu_ms_per_image"),
-            ),
+            *(number(None, name) for name in ("world_size", "nnodes", per_device)),
+            number("data wait", "data_wait_share", wording.percent),
+            number("communication", "communication_share", wording.percent),
+            number(f"memory per {device}", "peak_memory_bytes", wording.size),
+            number("CPU ms/image", "cpu_ms_per_image", "{:.2f}".format),
         ],
         rows,
         [
@@ -108,9 +98,7 @@ def _ends(title: str, name: str) -> Column:
 
     def value(row: ScalingRow) -> str | None:
         low, high = getattr(row, f"{name}_low"), getattr(row, f"{name}_high")
-        if low is None or high is None:
-            return None
-        return interval_in_words(low, high, wording.percent)
+        return interval_text(low, high, wording.percent)
 
     return Column(title, value)
 

@@ -130,8 +130,7 @@ def _is_cold(tags: Mapping[str, str]) -> bool:
 
 def _each(rates: Sequence[EpochRates], name: str) -> tuple[float, ...]:
     """Return a number of every run; nothing if one of them has none."""
-    values = tuple(getattr(rate, name) for rate in rates)
-    return () if None in values else values
+    return tuple(statistics.all_known(getattr(rate, name) for rate in rates))
 
 
 def _summary(rates: Sequence[EpochRates], name: str) -> Summary | None:

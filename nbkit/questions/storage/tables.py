@@ -12,7 +12,7 @@ from nbkit.questions.storage.demand import UTILIZATION_NEEDED, Demand, Supply
 from nbkit.questions.storage.epochs import EpochRow
 from nbkit.questions.storage.places import DataSource, Place
 from nbkit.reports.arm_tables import each_run, held_together
-from nbkit.reports.columns import Column, rate, ratio, spread, table
+from nbkit.reports.columns import Column, number, rate, ratio, spread, table
 from nbkit.reports.parts import Table
 from nbkit.review.claim_checks import cache_evidence, times_in_words
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, Summary
@@ -38,10 +38,8 @@ _EPOCHS = (
         n="n",
     ),
     *rate("later epochs", "95% CI", "later", "later_images_per_second"),
-    Column(
-        *("AU, first epoch", "first_utilization", utilization_text), "first_utilization"
-    ),
-    Column("AU, later", "later_utilization", utilization_text, "later_utilization"),
+    number("AU, first epoch", "first_utilization", utilization_text),
+    number("AU, later", "later_utilization", utilization_text),
     Column("verdict", "verdict"),
     Column("data wait", "data_wait_share", wording.percent),
 )
@@ -67,7 +65,7 @@ def epochs_table(
         (
             *_EPOCHS,
             Column("bytes read", arrived),
-            Column(None, "arrived_bytes", csv="arrived_bytes"),
+            number(None, "arrived_bytes"),
             Column(None, "n", csv="runs"),
         ),
         rows,

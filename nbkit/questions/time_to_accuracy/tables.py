@@ -11,10 +11,10 @@ from nbkit.estimates.arithmetic import Estimate
 from nbkit.plural import plural
 from nbkit.references.rows import PublishedRow, printed_seconds, published
 from nbkit.reports.arm_tables import held_together
-from nbkit.reports.columns import Column, interval, table
+from nbkit.reports.columns import Column, interval, interval_text, number, table
 from nbkit.reports.parts import Table
 from nbkit.review.milestones import RecipeTimes, TimeToTarget, cost
-from nbkit.statistics import Ratio, interval_in_words
+from nbkit.statistics import Ratio, Times, interval_in_words
 from nbkit.statistics import quantities as wording
 
 _SETTINGS = (
@@ -59,10 +59,10 @@ def recipes_table(
         [
             Column("recipe", "recipe"),
             Column(None, "times.n", csv="seeds"),
-            Column(None, "times.reached", csv="reached"),
+            number(None, "times.reached"),
             Column("reached", lambda row: f"{row.times.reached} of {row.times.n}"),
             Column("median time", lambda row: wording.duration(row.times.median)),
-            Column("quartiles", lambda row: _ends(row.times.q25, row.times.q75)),
+            Column("quartiles", "times", _quartiles),
             Column("95% CI", "times", interval(wording.duration)),
             *(
                 Column(None, f"times.{name}", csv=f"seconds_{name}")
@@ -74,7 +74,7 @@ def recipes_table(
             ),
             Column("epochs", "epochs.median", "{:g}".format),
             Column("evaluation share", "evaluation_share", wording.percent),
-            Column("energy", "joules", wording.energy, "joules"),
+            number("energy", "joules", wording.energy),
             Column("cost", price_cell),
             Column("time ratio", ratio, lambda ratio: f"{ratio.estimate:.3f}"),
             Column("95% CI", ratio, interval()),
@@ -83,6 +83,10 @@ def recipes_table(
         recipes,
         [*_RECIPE_NOTES, *held_together([*ratios.values()])],
     )
+
+
+def _quartiles(times: Times) -> str | None:
+    return interval_text(times.q25, times.q75, wording.duration)
 
 
 class _Seed(NamedTuple):
@@ -113,20 +117,15 @@ def seeds_table(
             Column("seed", "run.seed"),
             Column("time to target", "run", time_cell),
             *(
-                Column(None, f"run.{name}", csv=name)
+                number(None, f"run.{name}")
                 for name in ("reached", "seconds", "watched_seconds")
             ),
-            Column(
-                *("evaluation", "run.evaluation_seconds", wording.duration),
-                "evaluation_seconds",
-            ),
-            Column(
-                *("startup", "run.startup_seconds", wording.duration), "startup_seconds"
-            ),
+            number("evaluation", "run.evaluation_seconds", wording.duration),
+            number("startup", "run.startup_seconds", wording.duration),
             Column("epochs", "run.epochs"),
             Column("images", "run.images", "{:,}".format),
             Column("best top-1", "run.best_accuracy", wording.percent),
-            Column("energy", "run.joules", wording.energy, "joules"),
+            number("energy", "run.joules", wording.energy),
             Column("cost", "run", price_cell),
             Column("run", "run.run_id"),
         ],
@@ -216,7 +215,9 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
             cells = [
                 f"MLPerf, {estimate.where}",
                 wording.duration(60 * median_low(minutes)),
-                _ends(60 * minutes[0], 60 * minutes[-1]) if len(minutes) > 1 else None,
+                interval_in_words(60 * minutes[0], 60 * minutes[-1], wording.duration)
+                if len(minutes) > 1
+                else None,
                 f"{plural(len(minutes), 'submission')}, olympic mean of 5 runs each",
                 wording.rate(estimate.images_per_second),
                 "ImageNet",
@@ -232,9 +233,3 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
         ],
         {"seconds": [seconds for _, seconds in lines]},
     )
-
-
-def _ends(low: float | None, high: float | None) -> str | None:
-    if low is None or high is None:
-        return None
-    return interval_in_words(low, high, wording.duration)
