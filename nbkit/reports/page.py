@@ -81,7 +81,7 @@ def page(
             *(describe_images(evidence.conditions) if trains else ()),
             where_and_when(evidence.conditions),
         ],
-        sources=[*sources],
+        sources=[*dict.fromkeys(sources)],
         result={
             "schema": 1,
             "quantity": quantity,

@@ -24,6 +24,7 @@ _PARTS = (
     "machine",
     "storage",
     "devices",
+    "packages",
 )
 
 # Names of this one run or process: they differ always and explain nothing.

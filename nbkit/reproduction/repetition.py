@@ -235,12 +235,13 @@ def differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
             "code": code_facts(describe_code(plan.cwd, here), here),
             "environment": environment_facts(describe_environment(here, variables)),
             "machine": describe_machine(gpus=False),
+            "packages": _packages(here),
         }
-        packages = _packages(here)
     then = {
         "code": code_facts(record.get("code") or {}, plan.original.paths),
         "environment": environment_facts(record.get("environment") or {}),
         "machine": record.get("machine") or {},
+        "packages": _packages(plan.original.paths),
     }
     if plan.config.engine != "local":
         # The machine of a job, and what Slurm gives it, is known once that has run.
@@ -253,7 +254,6 @@ def differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
         [RunFacts(plan.original.run_id, None, then)], [RunFacts("now", None, now)]
     )
     yield from _counted(candidates)
-    yield from _differences_of_packages(_packages(plan.original.paths), packages)
     yield from _differences_of_code(plan)
 
 
@@ -284,15 +284,6 @@ def _packages(paths: RunPaths) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     return {name: version for name, _, version in (x.partition("==") for x in lines)}
-
-
-def _differences_of_packages(
-    then: dict[str, str], now: dict[str, str]
-) -> Iterator[Difference]:
-    for name in sorted(then.keys() | now.keys()):
-        of_then, of_now = then.get(name, _NOTHING), now.get(name, _NOTHING)
-        if of_then != of_now:
-            yield Difference("packages", name, of_then, of_now)
 
 
 def _differences_of_code(plan: ReproductionPlan) -> Iterator[Difference]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import starmap
 
 from nbkit.questions.concurrent_jobs import tables
 from nbkit.questions.concurrent_jobs.chart import slowdown_chart
@@ -103,7 +102,7 @@ class ConcurrentResult:
     def report(self) -> Report:
         """Return everything in one report."""
         published, effects = published_rounds(), self.measured.effects
-        urls = {row.source: row.url for jobs in published for row in jobs.rows}
+        rows = [row for jobs in published for row in jobs.rows]
         return page(
             _QUESTION,
             self.evidence,
@@ -121,7 +120,7 @@ class ConcurrentResult:
                 "Concurrent: jobs of a round start together; only steps while all "
                 "jobs are measured are included.",
             ],
-            sources=[WELCH, _JAIN, *starmap(Source, urls.items())],
+            sources=[WELCH, _JAIN, *(Source(row.source, row.url) for row in rows)],
             numbers={
                 **self.measured.to_dict(),
                 "published": [asdict(jobs) for jobs in published],

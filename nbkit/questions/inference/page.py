@@ -294,7 +294,6 @@ class InferenceResult:
         elsewhere = published_of(config.model, list(self.by_batch_size))
         weights = self.workers[self.baseline].get("weights")
         numbers = {arm: worker.get("numbers") for arm, worker in self.workers.items()}
-        urls = {row.source: row.url for row in elsewhere}
         compiled = "compiled" if config.compile else "not compiled"
         return page(
             _QUESTION,
@@ -327,7 +326,7 @@ class InferenceResult:
                 f"Timed images: random, {config.image_size}x{config.image_size}, "
                 f"already on the device; {config.memory_format}, {compiled}.",
             ],
-            sources=[*_SOURCES, *(Source(*cited) for cited in urls.items())],
+            sources=[*_SOURCES, *(Source(row.source, row.url) for row in elsewhere)],
             numbers={
                 "served": [asdict(served) for served in self.served],
                 "accuracy": {

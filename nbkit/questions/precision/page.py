@@ -243,6 +243,8 @@ class PrecisionResult:
         """Return everything in one report."""
         conditions = self.evidence.conditions
         caveats = {arm: a.caveat for arm, a in self.answers.items() if a.caveat}
+        cited = [row for pair in published_pairs() for row in (pair.first, pair.last)]
+        cited += chain(*self.published.values())
         searched = [_SEARCH] if conditions.get("cudnn_benchmark") is False else []
         notes = filter(
             None, [layout_sentence(self.layouts), self.arms.control_sentence]
@@ -261,7 +263,10 @@ class PrecisionResult:
             ],
             untimed=self.untimed,
             method=[*searched, *HOW_MEASURED],
-            sources=[WELCH, _LOSS_SCALING, _LAYOUTS, *_sources(self.published)],
+            sources=[
+                *(WELCH, _LOSS_SCALING, _LAYOUTS),
+                *(Source(row.source, row.url) for row in cited),
+            ],
             numbers={
                 "batch_norms": dict(self.batch_norms),
                 "formats": {arm: asdict(self.format(arm)) for arm in self.answers},
@@ -345,11 +350,3 @@ def _perturbed(study: Study) -> dict[float, Run]:
         for name in study.unrepeated
         for run in runs.get(name, [])
     }
-
-
-def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:
-    """Return where the published numbers of tables and chart are printed."""
-    rows = [row for pair in published_pairs() for row in (pair.first, pair.last)]
-    rows += [row for arm_rows in published.values() for row in arm_rows]
-    urls = {row.source: row.url for row in rows}
-    return [Source(*cited) for cited in urls.items()]

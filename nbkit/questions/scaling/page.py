@@ -224,7 +224,7 @@ class ScalingResult:
             computed_sentence(self.counted),
             parts,
             method=HOW_MEASURED,
-            sources=dict.fromkeys(sources),
+            sources=sources,
             numbers={
                 **result_numbers(self.rows, self.outlooks),
                 **ranks_result(self.times),

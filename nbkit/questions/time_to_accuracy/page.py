@@ -157,7 +157,7 @@ class TimeToAccuracyResult:
                 "95% CI: Student's t on log times over seeds, Welch's t for ratios; a "
                 f"verdict requires {MINIMUM_RUNS} seeds per recipe, all at the target.",
             ],
-            sources=dict.fromkeys(sources),
+            sources=sources,
             quantity="seconds to target",
             numbers={
                 "target_accuracy": self.target,
