@@ -54,11 +54,11 @@ class PlanValues:
         """Whether CPU processes are used instead of GPUs."""
         return next(iter(self.arms.values())).device == "cpu"
 
-    def smoke_test(self, text: str) -> list[str]:
+    def smoke_test(self, text: str, label: str = "CPU smoke test") -> list[str]:
         """Return a note that explains a CPU smoke test; empty on GPUs."""
         engine = self.parameters.get("engine", "local")
         why = why_cpus(self.parameters["device"], engine)
-        return [f"CPU smoke test: {why}. {text}"] if self.is_cpu else []
+        return [f"{label}: {why}. {text}"] if self.is_cpu else []
 
 
 Describe: TypeAlias = Callable[[PlanValues], Iterable[str]]

@@ -29,7 +29,7 @@ from nbkit.reports.arm_tables import (
     needed_runs,
     ratio_text,
 )
-from nbkit.reports.columns import interval_text, table
+from nbkit.reports.columns import Column, interval_text, table
 from nbkit.reports.finite_arms import diverged_arms
 from nbkit.reports.parts import Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
@@ -206,19 +206,17 @@ class Arms:
     @property
     def certainty(self) -> Table:
         """The bootstrap CI of every ratio, and how many runs a verdict needs."""
-        ratios = [(row, row.ratio) for row in self.rows if row.ratio is not None]
-        return Table(
+        return table(
             f"Ratios to {self.baseline}: bootstrap cross-check",
-            ["arm", "ratio", "bootstrap 95% CI", "needed for a verdict"],
-            [
-                [
-                    row.arm,
-                    f"{ratio.estimate:.3f}",
-                    interval_text(ratio.bootstrap_low, ratio.bootstrap_high),
-                    needed_runs(row.needed, ratio),
-                ]
-                for row, ratio in ratios
-            ],
+            (
+                Column("arm", "arm"),
+                Column("ratio", "ratio.estimate", "{:.3f}".format),
+                Column("bootstrap 95% CI", "ratio", _bootstrap),
+                Column(
+                    "needed for a verdict", lambda r: needed_runs(r.needed, r.ratio)
+                ),
+            ),
+            [row for row in self.rows if row.ratio is not None],
             [
                 "Bootstrap over runs (fixed seed); the CI is too narrow for few runs.",
                 *held_together([row.ratio for row in self._compared() if row.ratio]),
@@ -327,6 +325,10 @@ class Arms:
         if not seconds:
             return ""
         return f" (about {statistics.duration_in_words(repeats * sum(seconds))})"
+
+
+def _bootstrap(ratio: Ratio) -> str | None:
+    return interval_text(ratio.bootstrap_low, ratio.bootstrap_high)
 
 
 def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:

@@ -9,6 +9,7 @@ import altair as alt
 
 from nbkit import statistics
 from nbkit.reports.charts import finished, lines, value_axis
+from nbkit.reports.columns import Column, number, table
 from nbkit.reports.parts import Figure, Note, Source, Table
 from nbkit.statistics import AllReduceTiming
 from nbkit.statistics import quantities as wording
@@ -26,6 +27,30 @@ _BYTES = (
     " : datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB'"
     " : datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB'"
     " : datum.value + ' B'"
+)
+
+
+_ALGORITHM = "algorithm_bandwidth_bytes_per_second"
+_BUS = "bus_bandwidth_bytes_per_second"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g}"
+
+
+def _quartiles(row: AllReduceTiming) -> str:
+    ends = (row.time_seconds_q25, row.time_seconds_q75)
+    return " to ".join(map(_milliseconds, ends))
+
+
+_COLUMNS = (
+    number("message", "message_bytes", wording.size),
+    number("median, ms", "time_seconds", _milliseconds),
+    Column("quartiles, ms", _quartiles),
+    *(number(None, f"time_seconds_{end}") for end in ("q25", "q75")),
+    number("algorithm, GB/s", _ALGORITHM, wording.gigabytes),
+    number("bus, GB/s", _BUS, wording.gigabytes),
+    number(None, "iterations"),
 )
 
 
@@ -60,36 +85,14 @@ class Bandwidth:
     @property
     def table(self) -> Table:
         """Time and bandwidth of every message size; call it only if there are rows."""
-        return Table(
+        return table(
             "All-reduce bandwidth (bus bandwidth as defined by nccl-tests)",
-            ["message", "median, ms", "quartiles, ms", "algorithm, GB/s", "bus, GB/s"],
-            [
-                [
-                    wording.size(row.message_bytes),
-                    f"{row.time_seconds * 1e3:.3g}",
-                    f"{row.time_seconds_q25 * 1e3:.3g} to "
-                    f"{row.time_seconds_q75 * 1e3:.3g}",
-                    wording.gigabytes(row.algorithm_bandwidth_bytes_per_second),
-                    wording.gigabytes(row.bus_bandwidth_bytes_per_second),
-                ]
-                for row in self.rows
-            ],
+            _COLUMNS,
+            self.rows,
             [
                 f"{self.rows[0].iterations} all-reduces per message size in one run; "
                 "bandwidth: from the median time."
             ],
-            {
-                name: [getattr(row, name) for row in self.rows]
-                for name in (
-                    "message_bytes",
-                    "time_seconds",
-                    "time_seconds_q25",
-                    "time_seconds_q75",
-                    "algorithm_bandwidth_bytes_per_second",
-                    "bus_bandwidth_bytes_per_second",
-                    "iterations",
-                )
-            },
         )
 
     @property

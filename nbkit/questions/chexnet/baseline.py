@@ -75,7 +75,7 @@ def prepare(plan: ChexnetPlan) -> ChexnetPlan:
         "train_images": fitted.train_images,
         "unreadable": len(fitted.unreadable),
     }
-    return replace(plan, prepared={"baseline": baseline})
+    return replace(plan, prepared={**plan.prepared, "baseline": baseline})
 
 
 def statistics_baseline(listing: Listing) -> Baseline:

@@ -53,28 +53,7 @@ _CONFIG_FIELDS = (
 class ChexnetPlan(Plan):
     """Planned trainings; a notebook displays the notes and labels."""
 
-    gpus: int
-    """Devices of the data-parallel trainings."""
-    margin: float
     listing: Listing
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Facts of the plan that the report requires, as JSON values."""
-        images = self.listing.contents
-        return {
-            "seed_per_repeat": True,
-            "arms": list(self.arms),
-            "gpus": self.gpus,
-            "margin": self.margin,
-            "data_kind": self.listing.kind,
-            "train_images": len(images.train),
-            "train_positives": dict(_positives(images, images.train)),
-            "patients": _numbered(images),
-            "num_patients": _num_patients(images),
-            "split_by": images.split_by,
-            **super().facts,
-        }
 
     @property
     def notes(self) -> list[str]:
@@ -152,11 +131,22 @@ def plan(parameters: Parameters) -> ChexnetPlan:
     }
     largest = max(arms.values(), key=lambda config: config.gpus)
     registry.resolve("engines", largest.engine)().check(largest)
+    images = listing.contents
     return ChexnetPlan(
         arms=arms,
         repeats=values["repeats"],
-        gpus=values["gpus"],
-        margin=p.auroc_margin,
+        prepared={
+            "seed_per_repeat": True,
+            "arms": list(arms),
+            "gpus": values["gpus"],
+            "margin": p.auroc_margin,
+            "data_kind": listing.kind,
+            "train_images": len(images.train),
+            "train_positives": dict(_positives(images, images.train)),
+            "patients": _numbered(images),
+            "num_patients": _num_patients(images),
+            "split_by": images.split_by,
+        },
         listing=listing,
         parameters=p,
         describe=describe,

@@ -18,12 +18,7 @@ from nbkit.reading import expanded
 from nbkit.review.row_checks import has_convolutions
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
-from nbkit.studies.devices import (
-    Devices,
-    find_devices,
-    unsupported_note,
-    why_cpus,
-)
+from nbkit.studies.devices import Devices, find_devices, unsupported_note
 from nbkit.studies.parameters import Parameters
 
 BASELINE = "fp32"
@@ -144,7 +139,9 @@ def plan(parameters: Parameters) -> InferencePlan:
 def describe(plan: PlanValues) -> list[str]:
     """Return what is measured, with which weights, and what is skipped."""
     return [
-        *_where(plan),
+        *plan.smoke_test(
+            "The numbers are valid for this CPU and do not apply to GPUs.", "On a CPU"
+        ),
         *unsupported_note(plan.facts),
         *(_SKIPPED[code] for code in plan.facts.get("skipped", ())),
         _what(plan),
@@ -244,15 +241,6 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
         stop_on_nonfinite=True,
         **{name: values[name] for name in (*names, *DATA_FAULT_FIELDS)},
     )
-
-
-def _where(plan: PlanValues) -> list[str]:
-    if not plan.is_cpu:
-        return []
-    why = why_cpus(plan.parameters["device"], "local")
-    return [
-        f"On a CPU: {why}. The numbers are valid for this CPU and do not apply to GPUs."
-    ]
 
 
 def _what(plan: PlanValues) -> str:

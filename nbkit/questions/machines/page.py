@@ -79,7 +79,7 @@ class MachinesResult:
         return published_pairs(
             *self.plan.published,
             model=self.plan.published_model,
-            precision=self.plan.precision,
+            precision=self.plan.parameters.precision,
         )
 
     @cached_property
@@ -285,7 +285,7 @@ def _software(machine: Machine) -> str:
 
 
 def _next_step(plan: MachinesPlan) -> str:
-    if plan.is_example:
+    if plan.parameters.bundles is None:
         command = papermill_command("machines", {"bundles": ["one.zip", "other.zip"]})
         return (
             "run the same study on two machines, export it with nbkit.export(study, "

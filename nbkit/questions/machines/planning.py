@@ -44,17 +44,27 @@ class MachinesPlan(Plan):
     published: tuple[str, str]
     """GPUs of the published table: ratios are first / second."""
     published_model: str
-    precision: Sequence[str] | None
-    is_example: bool
-    """Whether no bundle was named."""
     omitted: Sequence[str]
     """Notes on runs that cannot be compared or repeated."""
 
     @property
     def notes(self) -> list[str]:
         """Notes for the reader, the most important first."""
-        compared = _notes(self.machines, self.a, self.b, self.is_example)
-        return [*compared, *self.omitted]
+        notes = []
+        if self.parameters.bundles is None:
+            notes.append(
+                "No bundles given. The two examples of nbkit are used: one virtual "
+                "machine without a GPU, once with 2 CPUs and once restricted to 1."
+            )
+        for name, machine in self.machines.items():
+            role = "" if name in (self.a, self.b) else " (not compared)"
+            when = " to ".join(dict.fromkeys([machine.first, machine.last]))
+            notes.append(
+                f"{name}{role}: {plural(len(machine.runs), 'training run')}, "
+                f"{plural(len(machine.bandwidths), 'all-reduce run')}, started {when}."
+            )
+        compared = f"Compared: {self.a} / {self.b}, only runs under equal conditions."
+        return [*notes, compared, *self.omitted]
 
 
 def plan(parameters: Parameters) -> MachinesPlan:
@@ -92,7 +102,6 @@ def plan(parameters: Parameters) -> MachinesPlan:
         what = f"measure=True: no training run of {b if a == HERE else a} can run here"
         message = f"{what}. Use bundles of another machine."
         raise ParameterError("\n".join([message, *left_out]))
-    is_example = p.bundles is None
     return MachinesPlan(
         machines=machines,
         a=a,
@@ -101,11 +110,9 @@ def plan(parameters: Parameters) -> MachinesPlan:
             p, [machines[name] for name in (a, b) if name in machines]
         ),
         published_model=p.model or _model(list(machines.values())),
-        precision=p.precision,
         arms=arms,
         unrepeated=unrepeated,
         repeats=p.repeats,
-        is_example=is_example,
         omitted=[*notes, *left_out],
         parameters=p,
     )
@@ -282,23 +289,3 @@ def _model(machines: Sequence[Machine]) -> str:
         if run.device_type == "cuda"
     }
     return models.pop() if len(models) == 1 else _CONTEXT_MODEL
-
-
-def _notes(
-    machines: Mapping[str, Machine], a: str, b: str, is_example: bool
-) -> list[str]:
-    notes = []
-    if is_example:
-        notes.append(
-            "No bundles given. The two examples of nbkit are used: one virtual machine "
-            "without a GPU, once with 2 CPUs and once restricted to 1."
-        )
-    for name, machine in machines.items():
-        role = "" if name in (a, b) else " (not compared)"
-        when = " to ".join(dict.fromkeys([machine.first, machine.last]))
-        notes.append(
-            f"{name}{role}: {plural(len(machine.runs), 'training run')}, "
-            f"{plural(len(machine.bandwidths), 'all-reduce run')}, started {when}."
-        )
-    notes.append(f"Compared: {a} / {b}, only runs under equal conditions.")
-    return notes
