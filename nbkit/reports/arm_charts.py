@@ -78,8 +78,8 @@ def speedup_figure(arms: Arms, title: str, caveats: Mapping[str, str]) -> Figure
             alt.X("label_place:Q"), text="label:N"
         ),
     ]
-    statistic, kind = "ratio of medians over runs", "cpu" * arms.is_functional
-    subtitle = interval_subtitle(rows, statistic, device_type=kind, is_cut=is_cut)
+    statistic, is_cpu = "ratio of medians over runs", arms.is_functional
+    subtitle = interval_subtitle(rows, statistic, is_cpu=is_cpu, is_cut=is_cut)
     return Figure(title, finished(groups, title, subtitle, arms=len(rows)))
 
 

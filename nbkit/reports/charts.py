@@ -98,7 +98,7 @@ def interval_subtitle(
     rows: Rows,
     statistic: str = "median over runs",
     *,
-    device_type: str = "cuda",
+    is_cpu: bool = False,
     is_cut: bool = False,
 ) -> str:
     """Return which statistic of how many runs is shown, and what the bars are."""
@@ -106,7 +106,7 @@ def interval_subtitle(
     n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     bars = "no CI" if all(row["low"] is None for row in rows) else "error bars: 95% CI"
     cut = ", clipped at the chart's edge" if is_cut else ""
-    cpu = "CPU smoke test; " if device_type == "cpu" else ""
+    cpu = "CPU smoke test; " if is_cpu else ""
     return f"{cpu}{statistic}, n={n}; {bars}{cut}"
 
 
@@ -329,7 +329,7 @@ def ratio_chart(
     axis: str,
     titles: Mapping[str, str],
     statistic: str,
-    device_type: str,
+    is_cpu: bool,
     title: str,
 ) -> alt.LayerChart:
     """Draw measured ratios with their intervals and published ones; 1 is equal."""
@@ -354,9 +354,7 @@ def ratio_chart(
         is_cut = any(end < low or end > high for end in ends)
         statistic = f"measured: {statistic}"
         texts.append(
-            interval_subtitle(
-                measured, statistic, device_type=device_type, is_cut=is_cut
-            )
+            interval_subtitle(measured, statistic, is_cpu=is_cpu, is_cut=is_cut)
         )
     if published:
         names = {"arm": "Published", "series": "By", field: axis, "source": "Source"}

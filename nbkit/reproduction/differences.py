@@ -241,6 +241,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return fields
 
 
-def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
-    """Return a text, cut with an ellipsis if it has more letters than that."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+def shortened(text: str) -> str:
+    """Return a text, cut with an ellipsis if it is too long for a cell."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

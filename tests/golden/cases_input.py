@@ -91,7 +91,10 @@ def _storage(here: Planted, p: Parameters, cold: PageCacheState = COLD) -> Plan:
     found = storage_plan.plan(p)
     reads = Reads(
         tuple(
-            (place.name, _read(place.name, pattern, cache, found.read_repeats, cold))
+            (
+                place.name,
+                _read(place.name, pattern, cache, found.prepared["read_repeats"], cold),
+            )
             for place in found.places
             for pattern in ("sequential", "random")
             for cache in ("cold", "warm")

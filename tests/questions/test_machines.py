@@ -12,7 +12,6 @@ import nbkit
 from nbkit.errors import ParameterError
 from nbkit.questions import machines
 from nbkit.questions.machines.bundles import example_bundles, read_bundles
-from nbkit.reports.renderer import Note
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import RunPaths, reports_folder, runs_folder, studies_folder
 from nbkit.store.record import read_json, write_json
@@ -67,7 +66,7 @@ def test_reading_bundles_leaves_the_store_as_it_was(store):
     assert (plan.a, plan.b) == ("two-cpu-vm", "one-cpu-vm")
     assert "without a GPU" in plan.notes[0]
     assert machines.measure(plan) is None
-    saved = machines.result(plan, None).save()
+    saved = machines.report(machines.result(plan, None))
     assert saved.page.parent.parent == reports_folder()
     assert [path.name for path in store.iterdir()] == ["reports"]
 
@@ -92,7 +91,8 @@ def test_what_is_not_alike_is_listed_with_both_values_and_not_compared(here):
     assert [(one.condition, one.a, one.b) for one in result.left_out] == [
         ("batch_size_per_gpu", "128", "64")
     ]
-    assert "64" in result.not_alike.to_text()
+    [table] = [t for t in result.report().tables if "not compared" in t.caption]
+    assert "64" in table.to_text()
 
 
 def test_runs_that_say_too_little_are_left_out_with_the_reason(here):
@@ -233,5 +233,4 @@ def test_without_two_like_runs_the_answer_says_so(here):
     result = compared(here)
 
     assert "No comparison: no run of two-cpu-vm matches one of" in result.answer
-    assert isinstance(result.table, Note)
     assert result.report().result["measured"] == []

@@ -20,7 +20,8 @@ def test_batch_normalisation_by_others_is_a_fact_and_a_footnote(here):
 
     result = compared(here)
 
-    table = result.side_by_side
+    tables = result.report().tables
+    [table] = [table for table in tables if table.caption == "The two machines"]
     rows = {row[0]: row for row in table.rows}
     assert set(str(rows["batch normalization"][2]).split(" | ")) == {
         "fp32: cudnn",
@@ -44,7 +45,7 @@ def test_an_arm_that_was_not_finite_on_one_machine_is_not_compared(here):
     assert result.answer.startswith("Diverged: ")
     assert "loss not finite at step 3" in result.answer.partition(". ")[0]
     assert {one.condition for one in result.left_out} == {"finite"}
-    assert "loss not finite at step 3" in str(result.not_alike)
+    assert "loss not finite at step 3" in str(result.report().tables)
 
 
 def test_a_control_that_differs_is_said_first_with_the_machine_that_it_is_of(here):
@@ -64,6 +65,4 @@ def test_a_control_that_differs_is_said_first_with_the_machine_that_it_is_of(her
         "Inconclusive: on one-cpu-vm, A/A control differs by "
     )
     assert report.result["caveats"][0]["code"] == "control-differs"
-    shown = result.table._repr_mimebundle_()["text/plain"]
-    assert shown.startswith(report.answer)
-    assert "\n\nMeasured under equal conditions: " in shown
+    assert report.tables[0].caption.startswith("Measured under equal conditions: ")

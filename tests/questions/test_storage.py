@@ -43,7 +43,8 @@ def test_answer_test_name_is_of_its_source(golden):
     is_of_nas = answers[0].startswith("nas")
     is_cache_test = ["(cache test)" in answer for answer in answers]
     assert is_cache_test == [not is_of_nas, is_of_nas]
-    where = storage.result(golden("storage/no_control", enlarged("nas"))).where
+    report = storage.result(golden("storage/no_control", enlarged("nas"))).report()
+    [where] = [table for table in report.tables if table.caption == "Data location"]
     tests = [row[where.columns.index("test")] for row in where.rows]
     assert tests == ["storage test", "cache test"]
 
@@ -67,4 +68,4 @@ def test_answer_without_emulated_arms_or_finite_training(golden, lose):
     assert "local, training" in found.answer
     assert "No GPU was emulated" in found.answer
     assert "local, loader" in other.answer
-    assert "local, training" in [row[0] for row in other.table.rows]
+    assert "local, training" in [row[0] for row in other.report().tables[0].rows]

@@ -89,7 +89,8 @@ def test_answer_other_differences_of_recipes(golden):
     assert mixed.answer.endswith(
         "also differ in number format (sgd fp32, lars fp16), which affects the times."
     )
-    assert ["optimizer", "sgd"] in alone.settings.rows
+    settings = alone.report().tables[2]
+    assert ["optimizer", "sgd"] in settings.rows
     assert "ratio" not in alone.answer
 
 

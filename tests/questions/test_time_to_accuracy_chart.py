@@ -37,4 +37,4 @@ def trained(number, accuracies, seconds=600.0, target=0.75):
 def test_time_has_the_unit_of_its_length(seconds, unit):
     one = RecipeTimes("sgd", (trained(0, [0.3, 0.6, 0.8], seconds=seconds),))
 
-    assert f"({unit})" in str(accuracy_chart([one], device_type="cuda").to_dict())
+    assert f"({unit})" in str(accuracy_chart([one], is_cpu=False).to_dict())

@@ -299,7 +299,7 @@ def test_this_machine_is_measured_with_the_runs_of_the_other_one(small, monkeypa
     [arm] = result.matched
     assert (arm.ratio.n_a, arm.ratio.n_b) == (1, 1)
     assert arm.ratio.verdict == "not enough runs"
-    assert "A verdict requires n=5 on both" in result.table.to_text()
+    assert "A verdict requires n=5 on both" in result.report().tables[0].to_text()
     assert result.report().result["study_id"] == study.study_id
     assert {run.config.model for run in nbkit.runs()} == {"tiny"}
 

@@ -15,7 +15,7 @@ def slowdown_chart(
     jobs: Mapping[str, Sequence[ConcurrentJob]],
     published: Sequence[PublishedRound],
     *,
-    device_type: str,
+    is_cpu: bool,
     title: str,
 ) -> alt.LayerChart:
     """Draw slowdowns; 1 is as fast as alone."""
@@ -56,6 +56,6 @@ def slowdown_chart(
             "alone": "Runs alone",
         },
         statistic="ratio of medians",
-        device_type=device_type,
+        is_cpu=is_cpu,
         title=title,
     )

@@ -76,7 +76,7 @@ class ConcurrentResult:
             slowdown_chart(
                 jobs,
                 published_rounds(),
-                device_type="cpu" if self.evidence.is_cpu else "cuda",
+                is_cpu=self.evidence.is_cpu,
                 title=title,
             ),
         )

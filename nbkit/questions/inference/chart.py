@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 
@@ -29,7 +29,7 @@ def throughput_chart(
     served: Sequence[Served],
     published: Sequence[PublishedRow],
     *,
-    device_type: Literal["cuda", "cpu"],
+    is_cpu: bool,
 ) -> alt.LayerChart:
     """Draw images per second against batch size, a line a format."""
     values = [
@@ -56,16 +56,14 @@ def throughput_chart(
         titles = {"series": "Published", **rate, "source": "Source"}
         groups.append(published_points(others, x, y, titles))
     text = interval_subtitle(
-        values, "median over process starts", device_type=device_type, is_cut=is_cut
+        values, "median over process starts", is_cpu=is_cpu, is_cut=is_cut
     )
     if any(row["images"] == "real" for row in others):
         text += "; published rates marked 'images read' include decoding"
     return finished(groups, "Inference throughput by batch size", text)
 
 
-def latency_chart(
-    served: Sequence[Served], *, device_type: Literal["cuda", "cpu"]
-) -> alt.LayerChart:
+def latency_chart(served: Sequence[Served], *, is_cpu: bool) -> alt.LayerChart:
     """Draw the latency's percentiles against batch size, formats side by side."""
     own = [arm for arm in served if not arm.is_control]
     values = [
@@ -119,7 +117,7 @@ def latency_chart(
         text += f"; shaded: 95% CI{cut}"
     else:
         text += "; no CI"
-    text = f"CPU smoke test; {text}" if device_type == "cpu" else text
+    text = f"CPU smoke test; {text}" if is_cpu else text
     return finished([chart], "Inference latency by batch size", text)
 
 

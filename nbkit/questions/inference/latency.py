@@ -247,7 +247,7 @@ def computed_sentence(
     elif best is None:
         text = f"No format keeps the accuracy of {baseline}"
     else:
-        of = _best_of(len(shown), len(hidden), baseline)
+        of = _best_of(len(shown), len(hidden))
         text = _clause(best, accuracies.get(best.arm), baseline) + of
     least = max(1.0, _estimate(best) if best else 1.0)
     losing = [
@@ -265,7 +265,7 @@ def computed_sentence(
     return f"{text}."
 
 
-def _best_of(shown: int, hidden: int, baseline: str) -> str:
+def _best_of(shown: int, hidden: int) -> str:
     """Return what a reader has to know of the largest of several ratios."""
     if shown + hidden < 2:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from nbkit import statistics
 from nbkit.config import ExperimentConfig
@@ -112,11 +112,6 @@ class InferenceResult:
     def baseline(self) -> str:
         """The format that the others are compared with."""
         return self._any.baseline
-
-    @property
-    def device_type(self) -> Literal["cuda", "cpu"]:
-        """On what the runs computed."""
-        return "cpu" if self.evidence.is_cpu else "cuda"
 
     @cached_property
     def served(self) -> list[Served]:
@@ -255,9 +250,9 @@ class InferenceResult:
     @cached_property
     def figures(self) -> list[Figure]:
         """Charts of throughput (the answer) and latency."""
-        device = self.device_type
-        throughput = throughput_chart(self.served, self._beside, device_type=device)
-        latency = latency_chart(self.served, device_type=device)
+        is_cpu = self.evidence.is_cpu
+        throughput = throughput_chart(self.served, self._beside, is_cpu=is_cpu)
+        latency = latency_chart(self.served, is_cpu=is_cpu)
         return [
             Figure("Inference throughput by batch size and number format", throughput),
             Figure("Inference latency by batch size and number format", latency),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import altair as alt
 
 from nbkit.questions.machines.literature import MachinePair
-from nbkit.questions.machines.ratios import MatchedArm
+from nbkit.questions.machines.ratios import MatchedArm, is_on_cpu
 from nbkit.reports.charts import ratio_chart
 
 
@@ -44,7 +44,6 @@ def machines_chart(
         }
         for pair in pairs
     ]
-    on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
     return ratio_chart(
         measured,
         published,
@@ -57,6 +56,6 @@ def machines_chart(
             "runs": "n per machine",
         },
         statistic="ratio of medians over runs",
-        device_type="cpu" if on_cpu else "cuda",
+        is_cpu=is_on_cpu(matched),
         title=title,
     )

@@ -94,9 +94,7 @@ def scaling_chart(
         titles = {"series": "Published", "world_size": "Devices"}
         titles |= {"images_per_second": "Images/s", "source": "Source"}
         groups.insert(0, published_points(others, x, y, titles, has_line=True))
-    subtitle = interval_subtitle(
-        measured, device_type="cpu" if on_cpu else "cuda", is_cut=is_cut
-    )
+    subtitle = interval_subtitle(measured, is_cpu=on_cpu, is_cut=is_cut)
     return finished(groups, "Training throughput by number of devices", subtitle)
 
 

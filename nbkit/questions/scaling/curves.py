@@ -124,9 +124,7 @@ class Curves:
             if weight > 1e-4
         ]
 
-    def interval(
-        self, world_size: int, probability: float = PROBABILITY
-    ) -> tuple[float, float]:
+    def interval(self, world_size: int) -> tuple[float, float]:
         """Return between which seconds per image a measurement is expected."""
         parts = _t_parts(self._freedom)
         further = sorted(
@@ -136,7 +134,7 @@ class Curves:
             for part in parts
         )
         total = math.fsum(weight for _, weight in further)
-        tail = (1 - probability) / 2 * total
+        tail = (1 - PROBABILITY) / 2 * total
         reached = itertools.accumulate(weight for _, weight in further)
         low, high = further[0][0], further[-1][0]
         for (place, _), sum_so_far in zip(further, reached, strict=True):

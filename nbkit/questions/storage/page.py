@@ -99,9 +99,10 @@ class StorageResult:
         ]
         # The control's twin is the first arm once more, and would count twice.
         loads = [
-            Supply(row.source, what, "loader", rate, self._image_size(row), decides)
+            Supply(row.source, what, "loader", rate, size, decides)
             for row in self.rows
             if row.stage == "load" and row.arm != self.evidence.control
+            for size in [self._sources[row.source].bytes_per_image]
             for what, rate, decides in (
                 (f"loader, first epoch, {row.cache}", row.first, row.is_cold),
                 ("loader, later epochs", row.later, False),
@@ -116,9 +117,6 @@ class StorageResult:
         return {
             source.name: source for place in self.places for source in place.sources
         }
-
-    def _image_size(self, row: EpochRow) -> float:
-        return self._sources[row.source].bytes_per_image
 
     @property
     def supply(self) -> Table:

@@ -68,10 +68,6 @@ class StoragePlan(Plan):
     """Planned measurement; a notebook displays its notes."""
 
     places: tuple[Place, ...]
-    read_engine: ReadEngine
-    """What reads without a loader."""
-    read_bytes: int
-    read_repeats: int
 
 
 def plan(parameters: Parameters) -> StoragePlan:
@@ -124,9 +120,6 @@ def plan(parameters: Parameters) -> StoragePlan:
             "read_repeats": values["read_repeats"],
             "gpu_without_rate": without_rate,
         },
-        read_engine=p.read_engine,
-        read_bytes=values["read_bytes"],
-        read_repeats=values["read_repeats"],
         parameters=p,
         describe=describe,
     )

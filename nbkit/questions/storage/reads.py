@@ -154,10 +154,11 @@ def read(plan: StoragePlan) -> Reads:
     """
     wait = wait_before(plan.arms.values(), plan.wait_for_idle)
     speeds: list[tuple[str, ReadSpeed]] = []
+    size_bytes = plan.prepared["read_bytes"]
     end = time.monotonic() + plan.preparation_seconds
     count = sum(len(_PATTERNS) * len(_caches(place)) for place in plan.places)
     for place in plan.places:
-        with _to_read(place, plan.read_bytes) as files:
+        with _to_read(place, size_bytes) as files:
             for pattern in _PATTERNS:
                 for cache in _caches(place):
                     left_seconds = end - time.monotonic()
@@ -166,10 +167,10 @@ def read(plan: StoragePlan) -> Reads:
                         files=files,
                         pattern=pattern,
                         cache=cache,
-                        repeats=plan.read_repeats,
+                        repeats=plan.prepared["read_repeats"],
                         operation_bytes=_operation_bytes(place, pattern, files),
-                        total_bytes=plan.read_bytes,
-                        engine=plan.read_engine,
+                        total_bytes=size_bytes,
+                        engine=plan.parameters.read_engine,
                         most_seconds=left_seconds / (count - len(speeds)),
                     )
                     speeds.append((place.name, speed))

@@ -24,9 +24,7 @@ _UNITS = ((7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "sec
 """Used from the first number on, seconds of a unit, its name."""
 
 
-def accuracy_chart(
-    recipes: Sequence[RecipeTimes], *, device_type: str
-) -> alt.LayerChart:
+def accuracy_chart(recipes: Sequence[RecipeTimes], *, is_cpu: bool) -> alt.LayerChart:
     """Draw top-1 accuracy against time since the first image, a line a seed."""
     longest = max(run.curve[-1].seconds for recipe in recipes for run in recipe.runs)
     seconds, unit = next((s, u) for least, s, u in _UNITS if longest >= least)
@@ -77,7 +75,7 @@ def accuracy_chart(
         f"{recipe.recipe} {recipe.times.reached} of {recipe.times.n}"
         for recipe in recipes
     )
-    cpu = "CPU smoke test; " if device_type == "cpu" else ""
+    cpu = "CPU smoke test; " if is_cpu else ""
     text = f"{cpu}seeds that reached the target of {target * 100:.3g}% "
     text += f"(circle; cross: missed): {counts}"
     title = "Accuracy against time, every seed"

@@ -130,8 +130,7 @@ class TimeToAccuracyResult:
     def report(self) -> Report:
         """Return everything in one report."""
         printed, price = printed_times(), self.evidence.plan.get("price_per_hour")
-        device_type = "cpu" if self.evidence.is_cpu else "cuda"
-        chart = accuracy_chart(self.recipes, device_type=device_type)
+        chart = accuracy_chart(self.recipes, is_cpu=self.evidence.is_cpu)
         sources = [
             *(WELCH, _MLPERF),
             *(training_recipe(recipe.recipe).source for recipe in self.recipes),
