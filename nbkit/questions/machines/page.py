@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -58,33 +59,16 @@ class MachinesResult:
     b: Machine
     study_id: str | None
     """Study of what was measured here; None if nothing was."""
-
-    @cached_property
-    def _compared(self) -> tuple[list[MatchedArm], list[Mismatch]]:
-        return compare_machines(self.a.runs, self.b.runs, self.a.name, self.b.name)
-
-    @property
-    def matched(self) -> list[MatchedArm]:
-        """Runs of both machines under equal conditions."""
-        return self._compared[0]
+    matched: Sequence[MatchedArm]
+    """Runs of both machines under equal conditions."""
+    left_out: Sequence[Mismatch]
+    """Conditions that are not compared: of one machine only, or with NaN or Inf."""
+    pairs: Sequence[MachinePair]
+    """Comparable published results."""
 
     @property
-    def left_out(self) -> list[Mismatch]:
-        """Conditions that are not compared: of one machine only, or with NaN or Inf."""
-        return self._compared[1]
-
-    @cached_property
-    def pairs(self) -> list[MachinePair]:
-        """Comparable published results."""
-        return published_pairs(
-            *self.plan.published,
-            model=self.plan.published_model,
-            precision=self.plan.parameters.precision,
-        )
-
-    @cached_property
-    def measured_answer(self) -> str:
-        """Ratios of all arms that both machines ran, in one sentence."""
+    def answer(self) -> str:
+        """The measured ratios, then published ones."""
         floors = {
             arm.conditions: [
                 (machine.name, floor)
@@ -94,13 +78,9 @@ class MachinesResult:
             for arm in self.matched
         }
         names = self.a.name, self.b.name
-        return measured_sentence(self.matched, self.left_out, *names, floors)
-
-    @property
-    def answer(self) -> str:
-        """The measured ratios, then published ones."""
+        ratios = measured_sentence(self.matched, self.left_out, *names, floors)
         first = no_verdict_sentence(self.diverged)
-        return f"{first} {self.measured_answer} {self._published}".lstrip()
+        return f"{first} {ratios} {self._published}".lstrip()
 
     @property
     def _published(self) -> str:
@@ -117,7 +97,7 @@ class MachinesResult:
             if value not in (None, "yes")
         }
 
-    @cached_property
+    @property
     def figures(self) -> list[Figure]:
         """The chart of the answer; empty if there is nothing to draw."""
         if not self.matched and not self.pairs:
@@ -239,7 +219,14 @@ def result(plan: MachinesPlan, study: Study | None) -> MachinesResult:
         Study from `measure`, if anything was measured here.
     """
     a, b = machines_of(plan, study)
-    return MachinesResult(plan, a, b, None if study is None else study.study_id)
+    matched, left_out = compare_machines(a.runs, b.runs, a.name, b.name)
+    pairs = published_pairs(
+        *plan.published,
+        model=plan.published_model,
+        precision=plan.parameters.precision,
+    )
+    study_id = None if study is None else study.study_id
+    return MachinesResult(plan, a, b, study_id, matched, left_out, pairs)
 
 
 def run(plan: MachinesPlan) -> MachinesResult:
