@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 from nbkit.errors import ConfigError, NbkitError, NotEnoughDataError, RunNotFoundError
 from nbkit.reading import expanded
@@ -132,7 +133,15 @@ def make(study: Study) -> Report:
         run for arm, runs in by_arm if arm not in study.unrepeated for run in runs
     ]:
         report = replace(report, conditions=conditions_line(runs))
-    return _with_origin(_with_checks(report, study, lost), study)
+    report = _with_checks(report, study, lost)
+    origin = read_json(study.paths.imported)
+    if origin is None:
+        return report
+    sentence = (
+        f"Imported on {origin['time']} from a bundle exported on host {origin['host']} "
+        f"on {origin['exported']}."
+    )
+    return replace(report, method=[*report.method, sentence])
 
 
 def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) -> Report:
@@ -143,60 +152,40 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     findings = findings_of(study)  # a report begins with its caveats anyway
     answered = report.answered_causes
     answered_codes = [_IN_AUDIT.get(code, code) for code in answered]
-    notes = findings.summary(without=answered_codes)
     finished = finished_arms(study)
     bottlenecks = ArmBottlenecks(finished, study.concurrent_arms, study.rounds)
     tables = (bottlenecks.table(answered), findings_table([findings], answered_codes))
     finite = {arm: runs for arm, runs in finished.items() if arm not in lost}
+    lacking, limited = without_runs(study), not_measured(study)
+    doubtful = [*lacking, *caveats(report.controls, bottlenecks)]
+    method, next_step = [*report.method], report.next_step
+    if not doubtful and (disturbed := bottlenecks.disturbed_runs):
+        count = f"{len(disturbed)} of {len(study.order)} runs"
+        method.append(
+            f"Disturbed: {count} ({', '.join(disturbed)}). Medians are valid, because "
+            "fewer than half of each arm's runs were disturbed. To repeat these runs, "
+            "remove their folders and call resume()."
+        )
+    first = [apart_sentence(study)]
+    if study.missing:
+        first.insert(0, limited)
+        resume = resume_command(study, "minutes=0" if limited else "")
+        next_step = f"{resume} continues the study"
+    notes = [report.notes, findings.summary(without=answered_codes)]
+    if not findings.is_clean:
+        notes.reverse()  # what makes the answer doubtful, before what was left out
     report = replace(
         report,
-        # What makes the answer doubtful comes before what was left out.
-        notes=[
-            *(
-                [*report.notes, *notes]
-                if findings.is_clean
-                else [*notes, *report.notes]
-            ),
-            *bottlenecks.summary(answered),
-        ],
+        notes=[*filter(None, first), *chain(*notes), *bottlenecks.summary(answered)],
         tables=[*report.tables, *(table for table in tables if table is not None)],
         figures=[*report.figures, *step_time_figures(finite)],
+        method=[*method, *map(str, study.waits)],
         result={
             **report.result,
             "audit": findings.to_dicts(),
             "diagnosis": bottlenecks.to_dict(),
         },
+        next_step=next_step,
     )
-    lacking = without_runs(study)
-    doubtful = [*lacking, *caveats(report.controls, bottlenecks)]
-    if not doubtful and (disturbed := bottlenecks.disturbed_runs):
-        count = f"{len(disturbed)} of {len(study.order)} runs"
-        sentence = (
-            f"Disturbed: {count} ({', '.join(disturbed)}). Medians are valid, because "
-            "fewer than half of each arm's runs were disturbed. To repeat these runs, "
-            "remove their folders and call resume()."
-        )
-        report = replace(report, method=[*report.method, sentence])
-    if study.waits:
-        report = replace(report, method=[*report.method, *map(str, study.waits)])
-    if apart := apart_sentence(study):
-        report = replace(report, notes=[apart, *report.notes])
-    limited = not_measured(study)
-    if study.missing:
-        resume = resume_command(study, "minutes=0" if limited else "")
-        notes = [*filter(None, [limited]), *report.notes]
-        report = replace(report, notes=notes, next_step=f"{resume} continues the study")
     rest = "" if lacking or limited else progress_text(study)
     return prepend_caveats(report, lost, doubtful, rest)
-
-
-def _with_origin(report: Report, study: Study) -> Report:
-    """Return a report that says where it was imported from, if it was."""
-    origin = read_json(study.paths.imported)
-    if origin is None:
-        return report
-    sentence = (
-        f"Imported on {origin['time']} from a bundle exported on host {origin['host']} "
-        f"on {origin['exported']}."
-    )
-    return replace(report, method=[*report.method, sentence])
