@@ -72,6 +72,7 @@ def report(study: Study) -> Report:
         floor = statistics.noise_floor(
             values[base], values[control], margin=metric.margin, name=base
         )
+    controls = [] if floor is None else [floor]
     unfair = {*diverged, *diverged_arms(study)}
     rows = metric_rows(metric, values, base, control, floor, unfair)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
@@ -91,12 +92,12 @@ def report(study: Study) -> Report:
                 rows,
                 [
                     *_discards(metric, values, base),
-                    *([] if floor is None else [floor.sentence]),
+                    *(control.sentence for control in controls),
                 ],
             ),
             table_of_differences(base, by_arm),
             process_starts(
-                {arm: [run for run, _ in many] for arm, many in measured.items()},
+                by_arm,
                 Column(metric.name, lambda row: of_run[row[1].run_id], _number),
             ),
         ],
@@ -126,7 +127,7 @@ def report(study: Study) -> Report:
                 for row in rows
             ],
         },
-        controls=[] if floor is None else [floor],
+        controls=controls,
     )
 
 

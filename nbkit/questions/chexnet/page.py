@@ -255,13 +255,12 @@ class ChexnetResult:
         )
 
     def _mean_area(self, training: Training) -> float | None:
-        predictions = training.predictions
-        areas = {
-            label: area_under_roc(predictions.scores[label], predictions.labels[label])
+        said = training.predictions
+        areas = statistics.all_known(
+            area_under_roc(said.scores[label], said.labels[label])
             for label in self.judged
-        }
-        values = {label: area and area.value for label, area in areas.items()}
-        return _mean(values, self.judged)
+        )
+        return fmean(area.value for area in areas) if areas else None
 
 
 def result(study: Study) -> ChexnetResult:
