@@ -58,11 +58,8 @@ class ConcurrentResult:
                 "Jobs may run on other GPUs concurrently than alone; all GPUs are "
                 "assumed equally fast."
             )
-        return tables.jobs_table(
-            self.concurrent,
-            "CPU smoke test" if is_cpu else "GPUs",
-            notes,
-        )
+        where = "CPU smoke test" if is_cpu else "GPUs"
+        return tables.jobs_table(self.concurrent, where, notes)
 
     @cached_property
     def figure(self) -> Figure:
@@ -70,16 +67,9 @@ class ConcurrentResult:
         jobs: dict[str, list[ConcurrentJob]] = {}
         for layout in self.concurrent:
             jobs.setdefault(layout.setting, []).extend(layout.jobs)
-        title = "Slowdown under concurrency"
-        return Figure(
-            title,
-            slowdown_chart(
-                jobs,
-                published_rounds(),
-                is_cpu=self.evidence.is_cpu,
-                title=title,
-            ),
-        )
+        title, is_cpu = "Slowdown under concurrency", self.evidence.is_cpu
+        chart = slowdown_chart(jobs, published_rounds(), is_cpu=is_cpu, title=title)
+        return Figure(title, chart)
 
     @property
     def answer(self) -> str:
