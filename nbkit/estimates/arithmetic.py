@@ -128,20 +128,25 @@ def _estimate(
 ) -> Estimate:
     """Return the estimate of a rate between its low and high one."""
     low, rate, high = rates
-    seconds = workload.train_images * workload.epochs / rate
-    shown = workload.evaluation_images * workload.evaluations(workload.epochs)
-    evaluation = shown / evaluation_rate if evaluation_rate else None
-    ends = _ends(workload, low, high, evaluation_rate) or (None, None)
+
+    def evaluation(epochs: int) -> float | None:
+        shown = workload.evaluation_images * workload.evaluations(epochs)
+        return shown / evaluation_rate if evaluation_rate else None
+
+    def total(epochs: int, rate: float) -> float:
+        training = workload.train_images * epochs / rate
+        return training + (evaluation(epochs) or 0.0)
+
     return Estimate(
         images_per_second=rate,
         rate_low=low,
         rate_high=high,
         epochs=workload.epochs,
-        training_seconds=seconds,
-        evaluation_seconds=evaluation,
-        seconds=seconds + (evaluation or 0.0),
-        seconds_low=ends[0],
-        seconds_high=ends[1],
+        training_seconds=workload.train_images * workload.epochs / rate,
+        evaluation_seconds=evaluation(workload.epochs),
+        seconds=total(workload.epochs, rate),
+        seconds_low=None if high is None else total(workload.epochs_low, high),
+        seconds_high=None if low is None else total(workload.epochs_high, low),
         **facts,
     )
 
@@ -224,24 +229,6 @@ def _of_rows(workload: Workload, name: str, rows: Sequence[PublishedRow]) -> Est
         rows=tuple(rows),
         precision=" or ".join(sorted({row.precision or "unknown" for row in rows})),
     )
-
-
-def _ends(
-    workload: Workload,
-    low: float | None,
-    high: float | None,
-    evaluation_rate: float | None,
-) -> tuple[float, float] | None:
-    """Return the fewest epochs at the highest rate, and the most at the lowest."""
-    if low is None or high is None:
-        return None
-
-    def seconds(epochs: int, rate: float) -> float:
-        shown = workload.evaluation_images * workload.evaluations(epochs)
-        evaluation = shown / evaluation_rate if evaluation_rate else 0.0
-        return workload.train_images * epochs / rate + evaluation
-
-    return seconds(workload.epochs_low, high), seconds(workload.epochs_high, low)
 
 
 def expected_epochs(counts: Sequence[int], most: int) -> tuple[int, int, int]:

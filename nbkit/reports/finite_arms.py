@@ -14,14 +14,10 @@ def diverged_arms(study: StoredStudy) -> dict[str, NonFinite]:
 
     Includes finished runs and runs that ``stop_on_nonfinite`` ended.
     """
-    earliest_by_arm = {
-        arm: earliest(run.nonfinite for run in runs)
-        for arm, runs in study.runs_by_arm(diverged=True).items()
-    }
     return {
         arm: divergence
-        for arm, divergence in earliest_by_arm.items()
-        if divergence is not None
+        for arm, runs in study.runs_by_arm(diverged=True).items()
+        if (divergence := earliest(run.nonfinite for run in runs)) is not None
     }
 
 
