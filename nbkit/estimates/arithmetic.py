@@ -41,9 +41,11 @@ class Workload:
     evaluation_offset_epochs: int = 0
 
     def evaluations(self, epochs: int) -> int:
-        """Return the number of evaluations in a number of epochs."""
-        period, offset = self.evaluation_period_epochs, self.evaluation_offset_epochs
-        return evaluations_until(epochs, period, offset)
+        """Return the number of evaluations in a number of epochs, the last included."""
+        period = self.evaluation_period_epochs
+        since_offset = epochs - self.evaluation_offset_epochs
+        at_end = since_offset <= 0 or since_offset % period != 0
+        return max(since_offset, 0) // period + at_end
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,6 @@ class Estimate:
     def seconds_per_epoch(self) -> float:
         """Training time per epoch, without evaluations."""
         return self.training_seconds / self.epochs
-
-
-def evaluations_until(epochs: int, period: int, offset: int = 0) -> int:
-    """Return the number of evaluations in a training of some epochs."""
-    due = sum(
-        epoch > offset and (epoch - offset) % period == 0
-        for epoch in range(1, epochs + 1)
-    )
-    at_end = epochs <= offset or (epochs - offset) % period != 0
-    return due + at_end
 
 
 def project(

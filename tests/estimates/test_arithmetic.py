@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.estimates.arithmetic import (
     Workload,
-    evaluations_until,
     expected_epochs,
     from_published,
     project,
@@ -45,7 +46,10 @@ def test_evaluations_are_counted_as_the_training_does_them(epochs, period, offse
         for epoch in range(1, epochs + 1)
     )
 
-    assert evaluations_until(epochs, period, offset) == done
+    work = replace(
+        WORK, evaluation_period_epochs=period, evaluation_offset_epochs=offset
+    )
+    assert work.evaluations(epochs) == done
 
 
 def test_a_projection_adds_evaluations_to_training_and_leaves_the_start_apart():
