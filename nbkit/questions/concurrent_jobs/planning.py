@@ -144,7 +144,7 @@ def describe(plan: PlanValues) -> list[str]:
         *_pinning(plan.facts),
         *_storage(plan),
         _conditions(plan),
-        *map(_copy_note, _made_copies(plan.facts)),
+        *_copy_notes(plan.facts),
     ]
 
 
@@ -304,18 +304,15 @@ def _storage(plan: PlanValues) -> Iterator[str]:
         )
 
 
-def _made_copies(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the copies of the data once they are made."""
-    return [copy for copy in facts["copies"] if "is_new" in copy]
-
-
-def _copy_note(copy: Mapping[str, Any]) -> str:
-    if not copy["is_new"]:
-        return f"{copy['folder']} already exists, with the same file names and sizes."
-    return (
-        f"{copy['folder']} is a copy of {copy['data']}. Remove it when no longer "
-        "needed."
-    )
+def _copy_notes(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a note on each copy of the data once it is made."""
+    for copy in facts["copies"]:
+        folder, is_new = copy["folder"], copy.get("is_new")
+        if is_new:
+            made = f"{folder} is a copy of {copy['data']}"
+            yield f"{made}. Remove it when no longer needed."
+        elif is_new is not None:
+            yield f"{folder} already exists, with the same file names and sizes."
 
 
 def _conditions(plan: PlanValues) -> str:

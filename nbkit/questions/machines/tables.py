@@ -14,7 +14,7 @@ from nbkit.questions.machines.ratios import MachineRun, MatchedArm, Mismatch
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.batch_norms import batch_norm_sentence
-from nbkit.reports.columns import Column, interval, ratio, table
+from nbkit.reports.columns import Column, interval, number, ratio, table
 from nbkit.reports.parts import Note, Table
 from nbkit.reproduction.differences import differences, shortened
 from nbkit.statistics import MINIMUM_RUNS, Ratio
@@ -42,10 +42,7 @@ def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
             Column(f"{a.name}, images/s (95% CI, n)", "a", _rate),
             Column(f"{b.name}, images/s (95% CI, n)", "b", _rate),
             *ratio("ratio", "ratio", "estimate"),
-            *(
-                Column(None, f"ratio.{name}", csv=name)
-                for name in ("ci_low", "ci_high", "n_a", "n_b")
-            ),
+            *(number(None, f"ratio.{n}") for n in ("ci_low", "ci_high", "n_a", "n_b")),
         ],
         matched,
         [
@@ -236,7 +233,7 @@ def published_table(
     return table(
         f"Published, {model}: {gpus[0]} / {gpus[1]}, images/s",
         [
-            Column("source", "a", _published_source),
+            Column("source", words("publisher", "software")),
             Column("precision, layout", words("precision", "memory_format")),
             Column("GPUs", "a.world_size"),
             Column(gpus[0], "a", _gpu_and_rate),
@@ -286,10 +283,6 @@ def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
         f"A verdict requires n={MINIMUM_RUNS} on both machines; the smallest n is "
         f"{fewest}. Repeat the study with repeats={MINIMUM_RUNS}."
     ]
-
-
-def _published_source(row: PublishedRow) -> str:
-    return ", ".join(word for word in (row.publisher, row.software) if word)
 
 
 def _gpu_and_rate(row: PublishedRow) -> str:
