@@ -53,6 +53,8 @@ _CONFIG_FIELDS = (
 class ChexnetPlan(Plan):
     """Planned trainings; a notebook displays the notes and labels."""
 
+    gpus: int
+    """Devices of the data-parallel trainings."""
     listing: Listing
 
     @property
@@ -135,6 +137,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
     return ChexnetPlan(
         arms=arms,
         repeats=values["repeats"],
+        gpus=values["gpus"],
         prepared={
             "seed_per_repeat": True,
             "arms": list(arms),

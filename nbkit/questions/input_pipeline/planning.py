@@ -93,6 +93,7 @@ class PipelinePlan(Plan):
     grid: Grid
     start: LoaderSetting
     most_trials: int
+    gpus: int
 
 
 def plan(parameters: Parameters) -> PipelinePlan:
@@ -171,6 +172,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
         grid=grid,
         start=_first_setting(grid, share),
         most_trials=most_trials,
+        gpus=gpus,
         prepared={
             "baseline": baseline,
             "gpus": gpus,
@@ -209,10 +211,10 @@ def with_tuning(
 
     If the rule gives the same setting, it is measured once, as the tuned arm.
     """
-    arms, gpus = dict(plan.arms), plan.prepared["gpus"]
+    arms = dict(plan.arms)
     if tuning.chosen == plan.rule:
-        del arms[arm_name("rule", gpus)]
-    arms[arm_name("tuned", gpus)] = with_setting(tuned, tuning.chosen)
+        del arms[arm_name("rule", plan.gpus)]
+    arms[arm_name("tuned", plan.gpus)] = with_setting(tuned, tuning.chosen)
     prepared = {**plan.prepared, "tuning": tuning.to_dict()}
     return replace(plan, arms=arms, prepared=prepared)
 
