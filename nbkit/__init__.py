@@ -11,39 +11,43 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nbkit.config import (
-        AllReduceConfig,
-        DaliConfig,
-        ExperimentConfig,
-        InferenceConfig,
-        LoaderConfig,
-        ManualConfig,
-        SlurmConfig,
-    )
-    from nbkit.errors import NbkitError
-    from nbkit.estimates.forecast import estimate
-    from nbkit.launch.accelerate_launcher import notebook_launcher
-    from nbkit.launch.program import function, module, script
-    from nbkit.launch.run import Run, attach, runs
-    from nbkit.launch.start import launch
-    from nbkit.launch.supervision.leftovers import sweep
-    from nbkit.questions.study_report import report
-    from nbkit.questions.trial import try_
-    from nbkit.recipes.catalogue import recipe
-    from nbkit.references.rows import published
-    from nbkit.reports.auditor import audit
-    from nbkit.reports.mlperf_log import mllog
-    from nbkit.reproduction.comparison import compare
-    from nbkit.reproduction.repetition import reproduce
-    from nbkit.store.bundle import export
-    from nbkit.store.bundle_import import import_bundle
-    from nbkit.store.record import RunState
-    from nbkit.studies.notebooks import notebook
-    from nbkit.studies.parameters import params
-    from nbkit.studies.study import Study
-    from nbkit.widgets.form import ExperimentForm
-    from nbkit.worker.rank_context import context, log
-    from nbkit.worker.trainer_callback import TrainerCallback
+    from nbkit.config import AllReduceConfig as AllReduceConfig
+    from nbkit.config import DaliConfig as DaliConfig
+    from nbkit.config import ExperimentConfig as ExperimentConfig
+    from nbkit.config import InferenceConfig as InferenceConfig
+    from nbkit.config import LoaderConfig as LoaderConfig
+    from nbkit.config import ManualConfig as ManualConfig
+    from nbkit.config import SlurmConfig as SlurmConfig
+    from nbkit.errors import NbkitError as NbkitError
+    from nbkit.estimates.forecast import estimate as estimate
+    from nbkit.launch.accelerate_launcher import notebook_launcher as notebook_launcher
+    from nbkit.launch.program import function as function
+    from nbkit.launch.program import module as module
+    from nbkit.launch.program import script as script
+    from nbkit.launch.run import Run as Run
+    from nbkit.launch.run import attach as attach
+    from nbkit.launch.run import runs as runs
+    from nbkit.launch.start import launch as launch
+    from nbkit.launch.supervision.leftovers import sweep as sweep
+    from nbkit.questions.study_report import report as report
+    from nbkit.questions.trial import try_ as try_
+    from nbkit.recipes.catalogue import recipe as recipe
+    from nbkit.references.rows import published as published
+    from nbkit.reports.auditor import audit as audit
+    from nbkit.reports.mlperf_log import mllog as mllog
+    from nbkit.reproduction.comparison import compare as compare
+    from nbkit.reproduction.repetition import reproduce as reproduce
+    from nbkit.store.bundle import export as export
+    from nbkit.store.bundle_import import import_bundle as import_bundle
+    from nbkit.store.record import RunState as RunState
+    from nbkit.studies.notebooks import notebook as notebook
+    from nbkit.studies.parameters import params as params
+    from nbkit.studies.study import Study as Study
+    from nbkit.widgets.form import ExperimentForm as ExperimentForm
+    from nbkit.worker.rank_context import context as context
+    from nbkit.worker.rank_context import log as log
+    from nbkit.worker.trainer_callback import TrainerCallback as TrainerCallback
+
 
 _HOMES = {
     "AllReduceConfig": "nbkit.config",
@@ -87,44 +91,8 @@ _HOMES = {
 _ROOMS = ("datasets", "readspeed", "statistics")
 """Reached as attributes, each with its own public names."""
 
-__all__ = [
-    "AllReduceConfig",
-    "DaliConfig",
-    "ExperimentConfig",
-    "ExperimentForm",
-    "InferenceConfig",
-    "LoaderConfig",
-    "ManualConfig",
-    "NbkitError",
-    "Run",
-    "RunState",
-    "SlurmConfig",
-    "Study",
-    "TrainerCallback",
-    "attach",
-    "audit",
-    "compare",
-    "context",
-    "estimate",
-    "export",
-    "function",
-    "import_bundle",
-    "launch",
-    "log",
-    "mllog",
-    "module",
-    "notebook",
-    "notebook_launcher",
-    "params",
-    "published",
-    "recipe",
-    "report",
-    "reproduce",
-    "runs",
-    "script",
-    "sweep",
-    "try_",
-]
+# Type checkers read the imports above.
+__all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
