@@ -12,7 +12,7 @@ import pytest
 from nbkit.errors import StoreError
 from nbkit.launch.supervision import attempt as attempts
 from nbkit.launch.supervision.attempt import Attempt
-from nbkit.launch.supervision.ranks import RemoteRank
+from nbkit.launch.supervision.ranks import WatchedRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.record import RunState, write_json
 from nbkit.store.stored_runs import StoredRun, create_run_folder
@@ -24,7 +24,7 @@ class Ranks:
     lost = None
 
     def __init__(self, *beats, ends_at=None, returncode=0, on_look=lambda look: None):
-        self.ranks = [RemoteRank(rank, "n1", pid=7) for rank in range(len(beats) or 1)]
+        self.ranks = [WatchedRank(rank, "n1", pid=7) for rank in range(len(beats) or 1)]
         self.kills = 0
         self._beats = [*beats] or [Beat(0, Phase.STARTING, 0)]
         self._ends_at, self._returncode, self._on_look = ends_at, returncode, on_look

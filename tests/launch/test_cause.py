@@ -15,7 +15,7 @@ import nbkit.launch.supervision.cause
 from nbkit.launch.supervision.cause import failure_cause, lost_node_cause, stop_cause
 from nbkit.launch.supervision.hang import hang_cause
 from nbkit.launch.supervision.rank_error import OF_COMMUNICATION
-from nbkit.launch.supervision.ranks import RemoteRank
+from nbkit.launch.supervision.ranks import WatchedRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
@@ -25,7 +25,7 @@ NEW_WORDS = "what no library has said yet"
 def ended_rank(number, returncode, ended_at, **fields):
     """Return a rank as its supervisor knows it."""
     ended = {"node": None, "returncode": returncode, "ended_at": ended_at}
-    return RemoteRank(number, **{**ended, **fields})
+    return WatchedRank(number, **{**ended, **fields})
 
 
 def write_error(paths, rank, message, moment, **extra):

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.launch.supervision.queue import QueuePlace, wait_for_devices
+from nbkit.launch.devices.pool import Lease
+from nbkit.launch.supervision.queue import wait_for_devices
 from nbkit.store.processes import ProcessIdentity
 from tests.launch.test_gpu_pool import join, own_pool
 from tests.telemetry.conftest import drive_child
@@ -66,9 +67,9 @@ def test_queue_kernel_in_container(
     if is_host:
         assert got == {"by": "user"}
         return
-    assert isinstance(got, QueuePlace)
-    got.leave()
-    assert got.gpus == ("GPU-a", "GPU-b")
+    assert isinstance(got, Lease)
+    got.release()
+    assert got.devices == ("GPU-a", "GPU-b")
     (said,) = journal.record["launch"]["unverified_devices"].values()
     assert f"process {STRANGER}" in said
     assert "maybe this kernel" in said
@@ -85,9 +86,9 @@ def test_queue_certain_device_first(tmp_path, join, drive_child, kernel, monkeyp
 
     got, journal = wait(tmp_path, claim, ProcessIdentity.of(kernel), looks=500)
 
-    assert isinstance(got, QueuePlace)
-    got.leave()
-    assert got.gpus == ("GPU-b",)
+    assert isinstance(got, Lease)
+    got.release()
+    assert got.devices == ("GPU-b",)
     assert "unverified_devices" not in journal.record["launch"]
 
 

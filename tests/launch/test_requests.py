@@ -25,6 +25,7 @@ STOP = {"by": "ann", "grace_seconds": 5.0}
 SUBMISSION = {
     "owner": {"pid": os.getpid(), "start_ticks": 0, "host": "elsewhere", "boot_id": ""},
     "on_owner_exit": "keep",
+    "stop_grace_seconds": 5.0,
 }
 
 
@@ -36,7 +37,7 @@ def paths(tmp_path):
 @pytest.fixture
 def requests(paths):
     before = signal.getsignal(signal.SIGTERM)
-    yield StopRequests(paths, SUBMISSION, 5.0)
+    yield StopRequests(paths, SUBMISSION)
     signal.signal(signal.SIGTERM, before)
 
 

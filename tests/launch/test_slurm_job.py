@@ -28,6 +28,7 @@ from tests.slurm_programs import SlurmPrograms
 JOB = SlurmJob("7", 0, ("n1",))
 SUBMISSION = {
     "on_owner_exit": "keep",
+    "stop_grace_seconds": 30.0,
     "owner": {"pid": 7, "start_ticks": 7, "host": "n9", "boot_id": "b"},
 }
 CONFIG = ("KillOnBadExit           = 0", "KillWait                = 12 sec")
@@ -142,7 +143,7 @@ def test_job_requests_grace(paths, slurm, config, preempted, grace_seconds):
     slurm.tell("scontrol", *config)
     slurm.tell("squeue", preempted)
     write_json(paths.stop, {"by": "ann", "grace_seconds": 60})
-    requests = JobRequests(paths, SUBMISSION, 30.0, JOB)
+    requests = JobRequests(paths, SUBMISSION, JOB)
     os.kill(os.getpid(), signal.SIGUSR1)
     asked, limit = requests.look()
     assert (asked["by"], asked["grace_seconds"]) == ("ann", 60)
@@ -159,7 +160,7 @@ def test_job_requests_grace(paths, slurm, config, preempted, grace_seconds):
 
 
 def test_job_requests_wake_up_removed_run(paths, slurm):
-    requests = JobRequests(paths, SUBMISSION, 30.0, JOB)
+    requests = JobRequests(paths, SUBMISSION, JOB)
     paths.root.rmdir()
 
     os.kill(os.getpid(), signal.SIGUSR2)
@@ -221,7 +222,7 @@ def test_waits_again_not_too_often(run, journal, slurm):
 
 def test_ranks_start_gives_signs(run, journal, slurm):
     slurm.tell("srun")
-    requests = JobRequests(run.paths, SUBMISSION, 5.0, JOB)
+    requests = JobRequests(run.paths, SUBMISSION, JOB)
     known = {"software": {}}
     devices = JobDevices(JOB, known, requests, 0, journal.write_heartbeat)
     journal.write_record()

@@ -23,6 +23,7 @@ from nbkit.launch.supervision.requests import StopRequests
 from nbkit.launch.supervision.supervisor import (
     become_subreaper,
     end_before_ranks,
+    names_this_process,
     supervise,
 )
 from nbkit.reading import is_gone
@@ -39,13 +40,9 @@ class ManualRequests(StopRequests):
     """As `StopRequests`; to end a host's torchrun is a request to end the run, too."""
 
     def __init__(
-        self,
-        paths: RunPaths,
-        submission: dict[str, Any],
-        stop_grace_seconds: float,
-        nodes: TorchrunNodes,
+        self, paths: RunPaths, submission: dict[str, Any], nodes: TorchrunNodes
     ) -> None:
-        super().__init__(paths, submission, stop_grace_seconds)
+        super().__init__(paths, submission)
         self._nodes = nodes
 
     def look(self) -> list[dict[str, Any]]:
@@ -81,13 +78,9 @@ def supervise_manual(root: Path) -> None:
     """Supervise a run whose ranks users start."""
     paths = RunPaths(root)
 
-    def is_mine(submission: dict[str, Any]) -> bool:
-        return (submission.get("supervisor") or {}).get("pid") == os.getpid()
-
     def work(journal: Journal, submission: dict[str, Any]) -> None:
         nodes = TorchrunNodes(paths, journal.attempt)
-        grace_seconds = submission["stop_grace_seconds"]
-        requests = ManualRequests(paths, submission, grace_seconds, nodes)
+        requests = ManualRequests(paths, submission, nodes)
         try:
             if stop := wait_for_torchrun(root, journal, nodes, requests):
                 end_before_ranks(journal, stop)
@@ -99,7 +92,7 @@ def supervise_manual(root: Path) -> None:
             # A torchrun that still waits for others ends by this.
             give_orders(paths, journal.attempt, ["kill"])
 
-    supervise(paths, is_mine, work)
+    supervise(paths, names_this_process, work)
 
 
 def wait_for_torchrun(

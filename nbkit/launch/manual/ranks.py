@@ -9,7 +9,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError, StoreError
-from nbkit.launch.supervision.ranks import LookClock, RemoteRank
+from nbkit.launch.supervision.ranks import LookClock, WatchedRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -138,7 +138,7 @@ class ManualRanks:
         attempt: int,
         nodes: TorchrunNodes,
     ) -> None:
-        self.ranks = [RemoteRank(rank, None) for rank in range(config.world_size)]
+        self.ranks = [WatchedRank(rank) for rank in range(config.world_size)]
         self.lost: str | None = None
         """Which host is gone, and how that is known; its ranks have no exit code."""
         self._paths = paths
@@ -168,7 +168,7 @@ class ManualRanks:
                 raise LaunchError(message)
             time.sleep(_TICK_SECONDS)
 
-    def wait(self, seconds: float) -> list[RemoteRank]:
+    def wait(self, seconds: float) -> list[WatchedRank]:
         """Return the ranks whose end was read before; then wait, and read reports.
 
         In this order a signal to torchrun is known before the ends that it brings.
@@ -206,7 +206,7 @@ class ManualRanks:
             time.sleep(_TICK_SECONDS)
             self._read_reports()
 
-    def close(self) -> list[RemoteRank]:
+    def close(self) -> list[WatchedRank]:
         """End ranks and samplers; return the ranks that could not be ended."""
         self.kill()
         deadline = time.monotonic() + self.end_seconds
@@ -218,7 +218,7 @@ class ManualRanks:
         self._apply_ends()
         return [rank for rank in self.ranks if rank.ended_at is None]
 
-    def _apply_ends(self) -> list[RemoteRank]:
+    def _apply_ends(self) -> list[WatchedRank]:
         for number, moment in self._ends.items():
             self.ranks[number].ended_at = moment
         ended = [self.ranks[number] for number in self._ends]
@@ -247,7 +247,9 @@ class ManualRanks:
                 self._lose(node, node.loss)
         return True
 
-    def _update_rank(self, rank: RemoteRank, name: str, report: dict[str, Any]) -> None:
+    def _update_rank(
+        self, rank: WatchedRank, name: str, report: dict[str, Any]
+    ) -> None:
         step, phase, *counters = report["beat"]
         self._beats[rank.rank] = Beat(step, Phase(phase), *counters)
         rank.node, rank.pid = name, report["pid"]
@@ -271,9 +273,9 @@ class ManualRanks:
             who = f"{self.kind_of_host} {node.name}"
             self.lost = f"{who} was lost: {how}; {self.advice}"
 
-    def _has_ended(self, rank: RemoteRank) -> bool:
+    def _has_ended(self, rank: WatchedRank) -> bool:
         return rank.ended_at is not None or rank.rank in self._ends
 
-    def _end(self, rank: RemoteRank) -> None:
+    def _end(self, rank: WatchedRank) -> None:
         if not self._has_ended(rank):
             self._ends[rank.rank] = time.time()

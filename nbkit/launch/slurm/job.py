@@ -114,17 +114,13 @@ class JobRequests(StopRequests):
     """As `StopRequests`; Slurm asks by signals, too."""
 
     def __init__(
-        self,
-        paths: RunPaths,
-        submission: dict[str, Any],
-        stop_grace_seconds: float,
-        job: SlurmJob,
+        self, paths: RunPaths, submission: dict[str, Any], job: SlurmJob
     ) -> None:
         self._job = job
         self._is_terminated = False
         self._most_seconds: float | None = None
         """For ranks to end by themselves, once Slurm has said how long that is."""
-        super().__init__(paths, submission, stop_grace_seconds)
+        super().__init__(paths, submission)
 
         # As asked of sbatch: some time before the limit.
         def note_time_limit(*_: object) -> None:
@@ -232,8 +228,7 @@ def supervise_job(root: Path) -> None:
         return (submission.get("job") or {}).get("id") == job.id
 
     def work(journal: Journal, submission: dict[str, Any]) -> None:
-        grace_seconds = submission["stop_grace_seconds"]
-        requests = JobRequests(paths, submission, grace_seconds, job)
+        requests = JobRequests(paths, submission, job)
         if standing := requests.look():
             end_before_ranks(journal, standing[0])
             return

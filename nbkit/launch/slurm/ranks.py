@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch.manual.ranks import ManualRanks, TorchrunNodes
-from nbkit.launch.supervision.ranks import RemoteRank
+from nbkit.launch.supervision.ranks import WatchedRank
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.reading import read_end
 from nbkit.store.ownership import make_folder, open_to_append
@@ -105,7 +105,7 @@ class SlurmRanks(ManualRanks):
             )
         return None
 
-    def close(self) -> list[RemoteRank]:
+    def close(self) -> list[WatchedRank]:
         """End ranks, samplers and torchruns; return the ranks that could not be."""
         stuck = super().close()
         if self._srun is None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.code.command import RankPlan, torchrun_line
+from nbkit.launch.devices.pool import Lease
 from nbkit.launch.rendezvous import LOOPBACK, listen
-from nbkit.launch.supervision.queue import QueuePlace
 from nbkit.launch.supervision.ranks import RankProcess, start_ranks
 from nbkit.store.heartbeat import Beat, HeartbeatBoard
 from nbkit.store.ownership import open_to_append
@@ -107,7 +107,7 @@ class LocalRanks:
 
     def print_stacks(self) -> None:
         """Let every rank print its stacks, and write down its collectives."""
-        print_stacks([rank.identity.pid for rank in self.ranks if not rank.ended_at])
+        print_stacks([rank.popen.pid for rank in self.ranks if not rank.ended_at])
 
     def close(self) -> list[RankProcess]:
         """End ranks and sampler; return the ranks that could not be ended."""
@@ -136,7 +136,7 @@ class LocalRanks:
             return start_sampler(
                 self._paths.system(hostname()),
                 gpu_uuids=self._devices,
-                process_roots=[rank.identity.pid for rank in self.ranks],
+                process_roots=[rank.popen.pid for rank in self.ranks],
                 stderr=log,
             )
 
@@ -144,21 +144,24 @@ class LocalRanks:
 class LocalDevices:
     """The devices of a run on this machine, leased from the pool."""
 
-    def __init__(self, place: QueuePlace, submission: dict[str, Any]) -> None:
-        self._place = place
+    def __init__(self, lease: Lease, submission: dict[str, Any]) -> None:
+        self._lease = lease
         self._submission = submission
+        self._kind = submission["request"]["kind"]
+        self._gpus = lease.devices if self._kind == "cuda" else ()
+        """Devices to compute on, by local rank; ranks know nothing of replayed GPUs."""
         self.system_names = [hostname()]
         """Names the file of this machine's samples."""
 
     def facts(self, config: ExperimentConfig, root: Path) -> dict[str, Any]:
         """Return what the record's ``launch`` says of them."""
         return {
-            "devices": list(self._place.gpus or self._place.replayed),
-            "oversubscribed": self._place.shared,
+            "devices": [] if self._kind == "cpu" else list(self._lease.devices),
+            "oversubscribed": self._lease.shared,
             "torchrun": torchrun_line(
                 config,
                 root,
-                self._place.gpus,
+                self._gpus,
                 self._submission["device_type"],
                 self._submission["cpus_per_rank"],
             ),
@@ -171,6 +174,6 @@ class LocalDevices:
             run.paths,
             attempt,
             self._submission,
-            self._place.gpus,
-            self._place.descriptors,
+            self._gpus,
+            self._lease.descriptors,
         )

@@ -24,34 +24,13 @@ since a rank that just ended may hold its memory for a moment."""
 _STARTING = "a driver that is initializing (nvidia-smi -pm 1 keeps it initialized)"
 
 
-class QueuePlace:
-    """The devices of a run, and its place in the queue before it had them."""
-
-    def __init__(self, claim: QueueTicket, lease: Lease) -> None:
-        self._claim = claim
-        self._lease = lease
-        self.gpus = lease.devices if claim.kind == "cuda" else ()
-        """UUIDs of GPUs or MIG instances to compute on, by local rank."""
-        self.replayed = lease.devices if claim.kind == "replay" else ()
-        """UUIDs of replayed GPUs, of which the ranks know nothing."""
-        self.descriptors = lease.descriptors
-        """Files that keep the devices held, for the ranks."""
-        self.shared = lease.shared
-        """Whether ranks share a device with each other or with another run."""
-
-    def leave(self) -> None:
-        """Let the devices go; a second call does nothing."""
-        self._lease.release()
-        self._claim.close()
-
-
 def wait_for_devices(
     root: Path,
     journal: Journal,
     claim: QueueTicket,
     owner: ProcessIdentity,
     requests: StopRequests,
-) -> QueuePlace | dict[str, Any]:
+) -> Lease | dict[str, Any]:
     """Return the devices of a run, or the request to stop that came before them."""
     claim.call(journal.record["name"])
     strangers = _Strangers(owner) if claim.kind == "cuda" else None
@@ -68,7 +47,7 @@ def _wait(
     claim: QueueTicket,
     strangers: _Strangers | None,
     requests: StopRequests,
-) -> QueuePlace | dict[str, Any]:
+) -> Lease | dict[str, Any]:
     look = None if strangers is None else strangers.look
     position = 1
     while True:
@@ -94,7 +73,7 @@ def _wait(
                     journal.record["launch"]["unverified_devices"] = taken
                     journal.event("unverified_devices", devices=taken)
             journal.record["queue"] = None
-            return QueuePlace(claim, answer)
+            return answer
         journal.write_heartbeat()
         if is_gone(root):
             message = f"{root} was removed."

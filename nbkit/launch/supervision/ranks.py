@@ -38,14 +38,17 @@ class LookClock:
 
 
 @dataclass
-class RankProcess:
-    """One rank: a child that leads its own session."""
+class WatchedRank:
+    """One rank on some node."""
 
     rank: int
     """Among all ranks of the run."""
-    identity: ProcessIdentity
-    popen: subprocess.Popen[bytes]
-    pidfd: int
+    node: str | None = None
+    """None if the run is on one machine, or no node has reported the rank yet."""
+    pid: int | None = None
+    start_ticks: int | None = None
+    returncode: int | None = None
+    """Exit code, or minus the signal; None while it runs, or if it is unknown."""
     ended_at: float | None = None
     """Unix time when its end was noticed."""
     killed_by_us: bool = False
@@ -54,18 +57,33 @@ class RankProcess:
     """What it was doing when it ended, as far as its heartbeat tells."""
     kernel_ran_out_of_memory: bool = False
     """Whether the kernel has killed a process out of memory since its start."""
-    node: None = None
-    """None: the run is on one machine."""
 
-    @property
-    def returncode(self) -> int | None:
-        """Exit code, or minus the signal; None while it runs."""
-        return self.popen.returncode
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the record keeps."""
+        code = self.returncode
+        return {
+            "rank": self.rank,
+            "pid": self.pid,
+            "start_ticks": self.start_ticks,
+            "node": self.node,
+            "exit_code": code if code is not None and code >= 0 else None,
+            "signal": signal_name(-code) if code and code < 0 else None,
+        }
+
+
+class RankProcess(WatchedRank):
+    """A rank that is a child of this process, and leads its own session."""
+
+    def __init__(self, rank: int, popen: subprocess.Popen[bytes]) -> None:
+        start_ticks = ProcessIdentity.of(popen.pid).start_ticks
+        super().__init__(rank, pid=popen.pid, start_ticks=start_ticks)
+        self.popen = popen
+        self.pidfd = os.pidfd_open(popen.pid)
 
     def reap(self) -> bool:
         """Collect the exit code if there is one; return whether the rank has ended."""
         if self.ended_at is None and self.popen.poll() is not None:
-            self.ended_at = time.time()
+            self.returncode, self.ended_at = self.popen.returncode, time.time()
             os.close(self.pidfd)
         return self.ended_at is not None
 
@@ -75,55 +93,9 @@ class RankProcess:
             return
         if number == signal.SIGKILL:
             self.killed_by_us = True
-            kill_session(self.identity.pid)  # loading processes go with it
+            kill_session(self.popen.pid)  # loading processes go with it
         else:
             self.popen.send_signal(number)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the record keeps."""
-        return {
-            "rank": self.rank,
-            "pid": self.identity.pid,
-            "start_ticks": self.identity.start_ticks,
-            "node": self.node,
-            **_exit_status(self.returncode),
-        }
-
-
-@dataclass
-class RemoteRank:
-    """One rank on some node, as a process there reports."""
-
-    rank: int
-    node: str | None
-    pid: int | None = None
-    start_ticks: int | None = None
-    returncode: int | None = None
-    ended_at: float | None = None
-    """Unix time when the supervisor got the message."""
-    killed_by_us: bool = False
-    phase: Phase | None = None
-    kernel_ran_out_of_memory: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the record keeps."""
-        return {
-            "rank": self.rank,
-            "pid": self.pid,
-            "start_ticks": self.start_ticks,
-            "node": self.node,
-            **_exit_status(self.returncode),
-        }
-
-
-WatchedRank = RankProcess | RemoteRank
-
-
-def _exit_status(code: int | None) -> dict[str, Any]:
-    return {
-        "exit_code": code if code is not None and code >= 0 else None,
-        "signal": signal_name(-code) if code and code < 0 else None,
-    }
 
 
 def signal_name(number: int) -> str:
@@ -184,6 +156,4 @@ def _start_rank(
             pass_fds=inherited,
             start_new_session=True,
         )
-    pidfd = os.pidfd_open(popen.pid)
-    identity = ProcessIdentity.of(popen.pid)
-    return RankProcess(local_rank, identity, popen, pidfd)
+    return RankProcess(local_rank, popen)

@@ -21,11 +21,9 @@ _OWNER_EXIT = "owner exit"
 class StopRequests:
     """Looks for requests to stop; from its making on, SIGTERM is one."""
 
-    def __init__(
-        self, paths: RunPaths, submission: dict[str, Any], stop_grace_seconds: float
-    ) -> None:
+    def __init__(self, paths: RunPaths, submission: dict[str, Any]) -> None:
         self._paths = paths
-        self._grace_seconds = stop_grace_seconds
+        self._grace_seconds: float = submission["stop_grace_seconds"]
         self._owner: ProcessIdentity | None = None
         owner = ProcessIdentity.from_dict(submission["owner"])
         if submission["on_owner_exit"] == "stop" and owner.is_here:

@@ -28,9 +28,9 @@ from typing import Any
 
 from nbkit.clock import start_clock
 from nbkit.errors import ConfigError, DeviceError, StoreError
-from nbkit.launch.devices.pool import QueueTicket
+from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.launch.supervision.journal import Journal
-from nbkit.launch.supervision.queue import QueuePlace, wait_for_devices
+from nbkit.launch.supervision.queue import wait_for_devices
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.reading import is_gone, retry_io
 from nbkit.store.network import refresh_nfs_cache
@@ -84,37 +84,40 @@ def end_before_ranks(journal: Journal, request: dict[str, Any]) -> None:
     _end(journal, RunState.STOPPED, "stopped", what, by=request["by"], forced=False)
 
 
+def names_this_process(submission: dict[str, Any]) -> bool:
+    """Return whether a submission's supervisor is this process."""
+    return (submission.get("supervisor") or {}).get("pid") == os.getpid()
+
+
 def supervise_here(root: Path, claim_fd: int) -> None:
     """Supervise a run of this machine."""
     paths = RunPaths(root)
     claim = QueueTicket(claim_fd)
-    place: QueuePlace | dict[str, Any] | None = None
+    lease: Lease | dict[str, Any] | None = None
 
     def work(journal: Journal, submission: dict[str, Any]) -> None:
-        nonlocal place
-        requests = StopRequests(paths, submission, submission["stop_grace_seconds"])
+        nonlocal lease
+        requests = StopRequests(paths, submission)
         owner = ProcessIdentity.from_dict(submission["owner"])
-        place = wait_for_devices(root, journal, claim, owner, requests)
-        if not isinstance(place, QueuePlace):
-            end_before_ranks(journal, place)
+        lease = wait_for_devices(root, journal, claim, owner, requests)
+        if not isinstance(lease, Lease):
+            end_before_ranks(journal, lease)
             return
         from nbkit.launch.supervision.attempts import run_attempts, write_final_record
         from nbkit.launch.supervision.local_ranks import LocalDevices
 
-        devices = LocalDevices(place, submission)
+        devices = LocalDevices(lease, submission)
         ended = run_attempts(root, journal, submission, devices, requests, adopts=True)
-        place.leave()
+        lease.release()
+        claim.close()
         write_final_record(root, journal, devices, ended)
-
-    def is_mine(submission: dict[str, Any]) -> bool:
-        return (submission.get("supervisor") or {}).get("pid") == os.getpid()
 
     try:
         claim.take_over()
-        supervise(paths, is_mine, work)
+        supervise(paths, names_this_process, work)
     finally:
-        if isinstance(place, QueuePlace):
-            place.leave()
+        if isinstance(lease, Lease):
+            lease.release()
         claim.close()
 
 
