@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
@@ -21,13 +20,6 @@ from nbkit.errors import ConfigError
 
 Kind: TypeAlias = Literal["models", "loaders", "engines", "questions"]
 
-
-_CALLS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "models": ((), ("weights", "num_classes")),
-    "loaders": (("config", "manifest", "placement", "batch_size"), ()),
-    "engines": ((), ()),
-}
-"""What each kind is called with: arguments by position, and those by name."""
 
 _METHODS: dict[Kind, tuple[str, ...]] = {
     "engines": ("check", "submit", "notify", "reap"),
@@ -56,7 +48,7 @@ def resolve(kind: Kind, name: str) -> Any:
     ------
     ConfigError
         If nothing is registered under that name, or more than one thing; if it cannot
-        be imported, or cannot be called as nbkit calls it. The text names the package.
+        be imported, or lacks a method. The text names the package.
     """
     entries = [entry for entry in _entries(kind) if entry.name == name]
     if not entries:
@@ -74,7 +66,7 @@ def resolve(kind: Kind, name: str) -> Any:
         )
         raise ConfigError(message)
     loaded = _load(kind, entries[0])
-    _check_call(kind, entries[0], loaded)
+    _check_interface(kind, entries[0], loaded)
     return loaded
 
 
@@ -102,22 +94,12 @@ def _load(kind: Kind, entry: EntryPoint) -> Any:
         raise ConfigError(message) from error
 
 
-def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
-    """Raise if something cannot be called as nbkit does, before it is."""
+def _check_interface(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
+    """Raise if an engine or a question lacks what nbkit calls."""
     lacking = [n for n in _METHODS.get(kind, ()) if not callable(getattr(loaded, n, 0))]
     problem = f"lacks {', '.join(lacking)}" if lacking else ""
     if kind == "questions" and not lacking and loaded.name != entry.name:
         problem = f"has name={loaded.name!r}"
-    if kind in _CALLS and not lacking:
-        positional, named = _CALLS[kind]
-        call = f"{entry.name}({', '.join([*positional, *(f'{n}=...' for n in named)])})"
-        try:
-            inspect.signature(loaded).bind(*positional, **dict.fromkeys(named))
-        except ValueError:
-            return  # written in C: only calling it tells
-        except TypeError as error:
-            why = str(error) if callable(loaded) else "it is not callable"
-            problem = f"cannot be called as {call}: {why}"
     if not problem:
         return
     message = (

@@ -16,8 +16,6 @@ MODULES = {
     "broken_code": "raise ValueError('no licence')\n",
     "broken_calls": (
         "def hidden(hidden_size, num_classes): pass\n"
-        "def nothing(): pass\n"
-        "number = 3\n"
         "class Half:\n"
         "    def check(self, config): pass\n"
         "    def submit(self, paths, attempt, wanted): pass\n"
@@ -29,13 +27,8 @@ ENTRIES = """
 imports = broken_import:model
 lacks = broken_name:model
 raises = broken_code:model
-hidden = broken_calls:hidden
-number = broken_calls:number
 fine = broken_calls:fine
 twice = broken_calls:fine
-
-[nbkit.loaders]
-nothing = broken_calls:nothing
 
 [nbkit.engines]
 half = broken_calls:Half
@@ -75,10 +68,7 @@ def broken(tmp_path, monkeypatch):
             r"broken_name:model of one, .*\(AttributeError: .*model",
         ),
         ("models", "raises", r"\(ValueError: no licence\). Fix or uninstall"),
-        ("models", "hidden", r"hidden\(weights=..., num_.*=...\): .*'hidden_size'"),
-        ("models", "number", r"it is not callable. Change it"),
         ("models", "twice", r"2 times, .*fine of one and by .*hidden of other. Ren"),
-        ("loaders", "nothing", r"nothing\(config, manifest, .*too many positional"),
         ("engines", "half", r"lacks notify, reap"),
     ],
 )
