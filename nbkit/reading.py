@@ -49,7 +49,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWN = re.compile(rf"/(?:runs|studies)/{ID}/")
 """Where the path of a file leads into the folder of a run or study."""
 _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN)
-_TRIES = 3
+_TRIES, _IO_TRIES = 3, 5
 PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -74,9 +74,9 @@ def is_transient(error: OSError) -> bool:
     return error.errno in _PASSING
 
 
-def retry_io(do: Callable[[], T], tries: int = 5) -> T:
+def retry_io(do: Callable[[], T]) -> T:
     """Read or write, again while a file server does not answer for a moment."""
-    for _ in range(tries - 1):
+    for _ in range(_IO_TRIES - 1):
         try:
             return do()
         except OSError as error:

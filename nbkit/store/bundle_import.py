@@ -38,9 +38,6 @@ from nbkit.store.private import make_store
 from nbkit.store.record import RunState, parse_json, utc_now, write_json
 from nbkit.visible import visible
 
-_LONGEST_NAME = 255
-"""Bytes, by Linux."""
-_LONGEST_PATH = 1024
 _MOST_TIMES = 50
 """Logs and samples are packed to a twentieth of their size; a file of blanks to a
 thousandth."""
@@ -126,7 +123,7 @@ def unpack_bundle(
     try:
         with open_regular(source) as file, zipfile.ZipFile(file) as archive:
             return _import(archive, source, store, large=large)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise _refused(source, f"it is damaged or not a zip file ({error})") from error
     except StoreError:
         raise
@@ -240,10 +237,7 @@ def _unpack_file(
     # Less this user's umask.
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(fd, "wb") as written, archive.open(name) as content:
-        unpacked = digest(content, written)
-    if unpacked != (file.bytes, file.sha256):
-        message = f"{name} changed during the import. Import the bundle again."
-        raise StoreError(message)
+        shutil.copyfileobj(content, written)
     # What is newer than what tells a reader which to trust.
     os.utime(target, ns=(file.modified_ns, file.modified_ns))
 
@@ -343,10 +337,6 @@ def _name_problem(name: str, manifest: BundleManifest) -> str | None:
         return "is not a file of its runs or study"
     if visible(name) != name:
         return "has a control character"
-    folder = name
-    while folder := folder.rpartition("/")[0]:
-        if folder in manifest.files:
-            return "is below another file"
     return None
 
 
@@ -356,8 +346,6 @@ def _entry_problem(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     if kind not in (0, stat.S_IFREG):
         return "is a link, or not a regular file"
     is_supported = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    if info.flag_bits & 0x1:
-        return "is encrypted"
     if not is_supported:
         return f"is compressed with method {info.compress_type}, not stored or deflated"
     if info.file_size != file.bytes:
@@ -389,12 +377,8 @@ def _check_room(
 
 def _is_in_bundle(name: str, manifest: BundleManifest) -> bool:
     """Return whether a name leads to a file below one of the bundle's own folders."""
-    if len(name) > _LONGEST_PATH:
-        return False
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        return False
-    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in parts):
         return False
     if parts[0] == "runs" and len(parts) > 2:
         return parts[1] in manifest.runs and parts[2] != "imported.json"
@@ -442,5 +426,3 @@ def _json(archive: zipfile.ZipFile, name: str, source: Path) -> dict[str, Any] |
     except StoreError as error:
         # What to do is another thing here.
         raise _refused(source, str(error).partition(". Remove")[0]) from error
-    except RuntimeError as error:
-        raise _refused(source, f"{name} cannot be read ({error})") from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shlex
 import shutil
@@ -16,6 +14,7 @@ from nbkit.errors import StoreError
 from nbkit.findings import Finding
 from nbkit.health import check, stream
 from nbkit.plural import plural
+from nbkit.store.locks import locked
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
 from nbkit.store.record import read_json, write_json, write_json_once
@@ -74,20 +73,9 @@ def _try(folder: Path) -> str | None:
             return "a second exclusive creation of a file does not fail"
     except StoreError:
         return "no hard links, which are required to stop a run"
-    return None if _locks(folder / "lock") else "no file locks (flock)"
-
-
-def _locks(path: Path) -> bool:
-    """Tell whether who locks a file keeps others out."""
-    with path.open("w") as mine, path.open("w") as another:
-        try:
-            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-    return True
+    # Whether who locks a file keeps others out.
+    with locked(folder / "lock") as mine, locked(folder / "lock") as another:
+        return None if mine and another is False else "no file locks (flock)"
 
 
 def _place(store: Path, exists: bool) -> Finding:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +27,8 @@ from nbkit.store.jobs import (
     find_job,
     why_unknown,
 )
-from nbkit.store.liveness import STALE_SECONDS, is_stale, unknown_text
+from nbkit.store.liveness import STALE_SECONDS, is_own_run, is_stale, unknown_text
 from nbkit.store.network import refresh_nfs_cache
-from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, iso, of_newest_attempt, read_json, unix_seconds
@@ -121,13 +119,13 @@ def _slurm_is_silent(paths: RunPaths, submission: Line, job: Job | None) -> bool
     if job is not None:
         return job.age_seconds > STALE_SECONDS
     # A first question may take longer than a reader waits for it.
-    return not _can_ask(paths) or bool(why_unknown(submission["job"].get("cluster")))
+    return not is_own_run(paths) or bool(why_unknown(submission["job"].get("cluster")))
 
 
 def _unknown_cause(paths: RunPaths, submission: Line, attempt: Line) -> Line:
     """Return why it is unknown whether a run continues."""
     job = submission["job"]
-    why = why_unknown(job.get("cluster")) if _can_ask(paths) else ""
+    why = why_unknown(job.get("cluster")) if is_own_run(paths) else ""
     what = f"unknown state of Slurm job {job['id']}" + (f" ({why})" if why else "")
     what += f"; {unknown_text(paths, attempt.get('supervisor') or {})}"
     log = str(paths.job_log(job["id"]))
@@ -174,7 +172,9 @@ def _job(
     is_urgent: bool = True,
 ) -> Job | None:
     """Return Slurm's word; None if it says nothing, or would speak of another job."""
-    if not _can_ask(paths):
+    # Of other users Slurm may tell nothing, which must not look like an end; and
+    # another cluster's number is another job here.
+    if not is_own_run(paths):
         return None
     is_running = written is RunState.RUNNING
     age_seconds = _RUNNING_SECONDS if is_running else ANSWER_SECONDS
@@ -188,23 +188,8 @@ def announce(paths: RunPaths) -> None:
     """Say that `standing` will be asked of a run: one question will answer for many."""
     submission = read_json(paths.submission) or {}
     job = submission.get("job")
-    if job and _can_ask(paths):
+    if job and is_own_run(paths):
         announce_job(str(job["id"]), job.get("cluster"))
-
-
-def _can_ask(paths: RunPaths) -> bool:
-    # Of other users Slurm may tell nothing, which must not look like an end; and
-    # another cluster's number is another job here.
-    is_elsewhere = was_submitted_elsewhere(paths.submission, paths.imported)
-    return bool(_is_own(paths)) and not is_elsewhere
-
-
-def _is_own(paths: RunPaths) -> bool | None:
-    """Return whether this user launched a run; None if it was removed meanwhile."""
-    try:
-        return paths.submission.stat().st_uid == os.geteuid()
-    except OSError:
-        return None
 
 
 def _is_older(job: Job, record: Path) -> bool:
@@ -220,7 +205,7 @@ def _queue(paths: RunPaths, submission: Line, attempt: Line, job: Job | None) ->
     """Return for what a run waits: the supervisor's word, then Slurm's."""
     if job is not None:
         slurm = waiting_words(job)
-    elif _is_own(paths) is False:
+    elif not is_own_run(paths):
         slurm = "Slurm: job state unknown (another user's job)"
     else:
         why = why_unknown(submission["job"].get("cluster"))

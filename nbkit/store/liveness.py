@@ -21,13 +21,13 @@ def is_supervised(paths: RunPaths, supervisor: dict[str, Any]) -> bool | None:
     """Return whether a run's supervisor is alive; None if that cannot be known here."""
     process = ProcessIdentity.from_dict(supervisor)
     alive = process.is_alive()
-    if alive is None and process.is_here and _is_own(paths):
+    if alive is None and process.is_here and is_own_run(paths):
         # /proc hides other users' processes only: one of them has that pid now.
         return False
     return alive
 
 
-def _is_own(paths: RunPaths) -> bool:
+def is_own_run(paths: RunPaths) -> bool:
     """Return whether this user launched a run, or resumed one that was imported."""
     with suppress(OSError):
         is_own = paths.submission.stat().st_uid == os.geteuid()

@@ -21,9 +21,6 @@ from typing import Any, Self
 from nbkit.errors import StoreError
 from nbkit.reading import lines_of, open_regular, parse_object
 
-_MOST_ATTEMPTS = 5000
-"""Of a run: several times its most restarts."""
-
 
 class JsonLinesWriter:
     """Appends objects to a file, one a line, each visible immediately."""
@@ -139,9 +136,6 @@ class Restarts:
         is_of_no_step = line["kind"] == "returned" or line.get("at_end")
         if attempt <= newest or is_of_no_step:
             return None
-        if len(self._attempts) >= _MOST_ATTEMPTS:
-            message = f"more than {_MOST_ATTEMPTS} attempts"
-            raise ValueError(message)
         kind, step = line["kind"], line["step"]
         # A step is repeated; an evaluation is repeated only after its step.
         first = step if kind in ("step", "log") else step + 1

@@ -14,7 +14,6 @@ import pickletools
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from types import CodeType, FunctionType, ModuleType
@@ -48,7 +47,7 @@ class Pickle:
 
 def dumps(value: Any) -> Pickle:
     """Return a value's pickle."""
-    with io.BytesIO() as file, _both_mains_by_value():
+    with io.BytesIO() as file:
         pickler = _CodePickler(file)
         pickler.dump(value)
         # It refers to what was pickled before.
@@ -59,24 +58,8 @@ def dumps(value: Any) -> Pickle:
 def pickle_sha256(value: Any) -> str:
     """Return the hash of a value's pickle without the file names of cells."""
     digest = _Digest()
-    with _both_mains_by_value():
-        _CodePickler(digest, with_names=False).dump(value)
+    _CodePickler(digest, with_names=False).dump(value)
     return digest.sha256.hexdigest()
-
-
-@contextmanager
-def _both_mains_by_value() -> Iterator[None]:
-    """Let cloudpickle treat ``__mp_main__`` as it treats ``__main__``."""
-    main = sys.modules.get("__mp_main__")
-    registered = cloudpickle.list_registry_pickle_by_value()
-    if main is None or main.__name__ in registered:
-        yield
-        return
-    cloudpickle.register_pickle_by_value(main)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(main)
 
 
 def _has_slots_of_main(kind: type) -> bool:

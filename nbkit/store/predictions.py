@@ -84,12 +84,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
             with os.fdopen(
                 descriptor, "w", encoding="utf-8", errors="surrogateescape", newline=""
             ) as file:
-                plain = csv.writer(file, lineterminator="\n")
-                quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-                for row in chain([header], zip(*columns, strict=True)):
-                    # Python quotes the line end that it writes, not every other one.
-                    writer = quoted if any("\r" in str(cell) for cell in row) else plain
-                    writer.writerow(row)
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerows(chain([header], zip(*columns, strict=True)))
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
