@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nbkit import clock
-from nbkit.errors import StoreError
 from nbkit.live.running_time import running_time
 from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.stored_runs import StoredRun
-from nbkit.store.summary import RunSummary, summarise_run
+from nbkit.store.summary import summarise_run
+
+T = TypeVar("T")
 
 
 def run_row(run: StoredRun) -> dict[str, Any]:
@@ -21,12 +21,17 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     from nbkit.config.fields import flat
 
     paths = run.paths
-    # One damaged run must not hide the others.
-    record, submission = _object(paths.record), _object(paths.submission)
-    summary = _summary(run, record)
-    state = _state(run)
-    times = _mapping(record.get("time"))
-    tags = _mapping(submission.get("tags"))
+    record, submission, worker, fields = (
+        _unless_damaged(lambda path=path: read_json(path) or {}, {})
+        for path in (paths.record, paths.submission, paths.worker, paths.config)
+    )
+    lines = _unless_damaged(lambda: run.metrics(None), [])
+    summary = _unless_damaged(
+        lambda: summarise_run(lines, worker, record), summarise_run([], {}, {})
+    )
+    state = _unless_damaged(lambda: run.state, RunState.LOST)
+    times = record.get("time") or {}
+    tags = submission.get("tags") or {}
     divergence = summary.nonfinite
     divergence_text = {"nonfinite": None if divergence is None else str(divergence)}
     row = {
@@ -35,51 +40,24 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "state": str(state),
         "started": times.get("started"),
         "ended": times.get("ended"),
-        "duration_seconds": _duration_seconds(record, submission, state),
+        "duration_seconds": _unless_damaged(
+            lambda: running_time(record, submission, state).at(
+                clock.now(record.get("clock"))
+            ),
+            None,
+        ),
         **dict(flat({**asdict(summary), **divergence_text})),
         **{f"tags.{name}": value for name, value in tags.items()},
     }
-    fields = _object(paths.config)
     filled = {name for name, value in row.items() if value is not None}
     row |= {name: value for name, value in flat(fields) if name not in filled}
     # An empty mapping is not a value of a column.
     return {name: value for name, value in row.items() if value != {}}
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _unless_damaged(read: Callable[[], T], otherwise: T) -> T:
+    """Return what is read, or something else: a damaged run must not hide others."""
     try:
-        return read_json(path) or {}
-    except StoreError:
-        return {}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _summary(run: StoredRun, record: dict[str, Any]) -> RunSummary:
-    try:
-        lines = run.metrics(None)
+        return read()
     except DAMAGE_ERRORS:
-        lines = []
-    try:
-        return summarise_run(lines, _object(run.paths.worker), record)
-    except DAMAGE_ERRORS:
-        return summarise_run([], {}, {})
-
-
-def _state(run: StoredRun) -> RunState:
-    try:
-        return run.state
-    except StoreError:
-        return RunState.LOST
-
-
-def _duration_seconds(
-    record: dict[str, Any], submission: dict[str, Any], state: RunState
-) -> float | None:
-    try:
-        ran = running_time(record, submission, state)
-        return ran.at(clock.now(record.get("clock")))
-    except DAMAGE_ERRORS:
-        return None
+        return otherwise

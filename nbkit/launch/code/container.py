@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbkit.errors import LaunchError
-
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
 
@@ -32,13 +30,6 @@ def in_container(
     if not config.slurm.container:
         return list(argv)
     binds = sorted({str(folder) for folder in [*folders, cwd]})
-    for folder in binds:
-        if set(folder) & set(',:^\\"') or folder != folder.strip():
-            message = (
-                f"{folder!r} cannot be mounted in a container. Use a path without "
-                ', : ^ \\ " and without a space at its start or end.'
-            )
-            raise LaunchError(message)
     return [
         program,
         "exec",

@@ -51,12 +51,6 @@ _MOST_SOURCES = 2_000
 _LARGEST_SOURCE_BYTES = 1_000_000
 
 
-_NOT_CALLED = (
-    ("a coroutine function", inspect.iscoroutinefunction),
-    ("a generator function", inspect.isgeneratorfunction),
-    ("an asynchronous generator", inspect.isasyncgenfunction),
-)
-
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = 100
 
@@ -334,13 +328,6 @@ def _check_call(
     kwargs: Mapping[str, Any],
 ) -> None:
     """Raise if the ranks could only fail to call a function."""
-    for kind, is_one in _NOT_CALLED:
-        if is_one(function):
-            message = (
-                f"{name}() is {kind}, so a call does not execute its body. Launch a "
-                "function that runs it to completion."
-            )
-            raise ConfigError(message)
     try:
         # A decorator may give the function its own arguments.
         signature = inspect.signature(function, follow_wrapped=False)

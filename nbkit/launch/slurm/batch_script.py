@@ -169,18 +169,9 @@ def _sbatch_options(
         "requeue": slurm.slurm_requeue,
         "no-requeue": not slurm.slurm_requeue,
         "open-mode": "append",
-        "output": _output(paths),
+        "output": f"{paths.logs}".replace("%", "%%") + "/slurm-%j.log",
         **slurm.slurm_additional_parameters,
     }
-
-
-def _output(paths: RunPaths) -> str:
-    """Return where the job prints to, as a pattern that stands for that file alone."""
-    folder = str(paths.logs)
-    if "\\" in folder:
-        # A backslash anywhere makes Slurm take the whole pattern by its letters.
-        return folder.replace("\\", "\\\\") + "/slurm.log"
-    return folder.replace("%", "%%") + "/slurm-%j.log"
 
 
 def _quoted(value: str) -> str:

@@ -31,8 +31,6 @@ _CURRENT_THREAD = "Current thread "
 _FRAMES = re.compile(r".*\n?(?:  .*\n?)*")
 """Its first line and the indented ones below; what the rank prints may follow."""
 _MOST_STACKS_BYTES = 262_144
-_TAIL_BYTES = 65_536
-_TAIL_LINES = 5
 _LINE_CHARACTERS = 2_000
 _STACK_CHARACTERS = 4_096
 
@@ -123,11 +121,10 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
     if code < 0:
         cause = _signal_cause(rank, signal_name(-code), log)
         return cause | {"traceback": _with_cells(_fatal_stack(log), paths)}
-    tail = _tail(log)
     message = f"exit code {code} without a Python exception"
-    return make_cause(
-        "exit", rank.rank, f"{message}: {tail[-1]}" if tail else message, log
-    )
+    if last_line := _last_line(log):
+        message += f": {last_line}"
+    return make_cause("exit", rank.rank, message, log)
 
 
 def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
@@ -300,13 +297,10 @@ def _disk_is_full(paths: RunPaths) -> str | None:
     return str(store_error(paths.root, full))
 
 
-def _tail(log: Path) -> list[str]:
+def _last_line(log: Path) -> str:
     try:
-        text = read_end(log, _TAIL_BYTES)[0].decode(errors="replace")
+        text = read_end(log, _LAST_WORDS_BYTES)[0].decode(errors="replace")
     except OSError:
-        return []
-    last_lines = [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
-    return [
-        line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..."
-        for line in last_lines
-    ]
+        return ""
+    lines = text.rstrip().splitlines() or [""]
+    return lines[-1][:_LINE_CHARACTERS]
