@@ -9,8 +9,8 @@ Where an image has one class the columns are ``file``, ``label``, ``predicted`` 
 from __future__ import annotations
 
 import csv
+import io
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +19,7 @@ from pathlib import Path
 from nbkit.errors import StoreError
 from nbkit.reading import lines_of, open_regular
 from nbkit.store.metrics import store_error
-from nbkit.store.record import new_beside
+from nbkit.store.record import replace_file
 
 _ONE_CLASS = ["file", "label", "predicted", "score"]
 _SCORE = ".score"
@@ -78,18 +78,11 @@ def read_predictions(path: Path) -> Predictions | None:
 def write_predictions(path: Path, predictions: Predictions) -> None:
     """Replace the file of predictions; readers never see half of it."""
     header, columns = _to_columns(predictions)
+    text = io.StringIO(newline="")
+    rows = chain([header], zip(*columns, strict=True))
+    csv.writer(text, lineterminator="\n").writerows(rows)
     try:
-        descriptor, temporary = new_beside(path)
-        try:
-            with os.fdopen(
-                descriptor, "w", encoding="utf-8", errors="surrogateescape", newline=""
-            ) as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerows(chain([header], zip(*columns, strict=True)))
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace_file(path, text.getvalue().encode(errors="surrogateescape"))
     except OSError as error:
         raise store_error(path, error) from error
 

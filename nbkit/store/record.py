@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def unix_seconds(moment: str) -> float:
 def write_json(path: Path, values: dict[str, Any], mode: int = OWNERS) -> None:
     """Replace a file by an object, so that no reader ever sees half of it."""
     try:
-        temporary = _write_temporary(path, values, mode)
+        temporary = _write_beside(path, _json(values), mode, is_synced=True)
         temporary.replace(path)
     except OSError as error:
         raise store_error(path, error) from error
@@ -178,7 +178,7 @@ def write_json(path: Path, values: dict[str, Any], mode: int = OWNERS) -> None:
 def write_json_once(path: Path, values: dict[str, Any]) -> bool:
     """Write an object unless the file exists; return whether this call wrote it."""
     try:
-        temporary = _write_temporary(path, values)
+        temporary = _write_beside(path, _json(values), OWNERS, is_synced=True)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -232,36 +232,29 @@ def _damaged(path: Path, what: str) -> StoreError:
     return StoreError(text)
 
 
-def new_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
-    """Return a new file beside another; the umask decides, unlike with mkstemp."""
-    while True:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        with suppress(FileExistsError):
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            return os.open(temporary, flags, mode), temporary
+def _json(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, indent=1).encode() + b"\n"
 
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file by bytes, so that no reader ever sees half of it."""
-    fd, temporary = new_beside(path)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    _write_beside(path, data).replace(path)
 
 
-def _write_temporary(path: Path, values: dict[str, Any], mode: int = OWNERS) -> Path:
-    data = json.dumps(values, indent=1).encode() + b"\n"
-    fd, temporary = new_beside(path, mode)
+def _write_beside(
+    path: Path, data: bytes, mode: int = 0o666, *, is_synced: bool = False
+) -> Path:
+    """Write a new file beside another; the umask decides, unlike with mkstemp."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, mode)
     try:
-        with os.fdopen(fd, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-    except OSError:
+            if is_synced:
+                os.fsync(file.fileno())
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
