@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,7 +99,7 @@ class LocalEngine:
         return {
             "device_type": request.device_type,
             "cpus_per_rank": request.cpus_per_rank,
-            "request": request.to_dict(),
+            "request": asdict(request),
         }
 
     def submit(

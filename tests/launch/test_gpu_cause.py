@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from nbkit.launch.supervision.attempt import Attempt
-from nbkit.launch.supervision.cause import failure_cause, simple_cause
+from nbkit.launch.supervision.cause import failure_cause, make_cause
 from nbkit.store.paths import RunPaths
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.telemetry.sampler import Sampler
@@ -144,7 +144,7 @@ def test_verdict_hang_on_lost_gpu(small, sampled):
     group = SimpleNamespace(ranks=[], lost=None)
     requests = SimpleNamespace(look=list)
     attempt = Attempt(run, journal, group, requests, lambda: None)
-    attempt.cause = simple_cause("hang", "no rank made progress for 60 s")
+    attempt.cause = make_cause("hang", "no rank made progress for 60 s")
 
     _, found = attempt.verdict()
 

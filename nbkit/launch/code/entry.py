@@ -67,7 +67,7 @@ class RunEntry:
     private: dict[str, Any]
     """JSON values of ``private.json``: what only the run's owner may read."""
     pickled: bytes | None
-    sources: Mapping[str, bytes]
+    sources: dict[str, bytes]
     """Content by its path below ``code/source``."""
 
     def write(self, paths: RunPaths) -> None:
@@ -163,24 +163,16 @@ def script_entry(
     except (SyntaxError, ValueError) as error:
         message = f"script={str(script)!r} is not valid Python ({error}). Correct it."
         raise ConfigError(message) from None
-    described, sources = _sources()
-    kept = f"script/{path.name}"
-    described[str(path)] = {"shown_as": str(path), "file": kept}
-    description = {
-        "kind": "script",
+    what = {
         "name": path.name,
         "path": str(path),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "import_path": _import_path(),
-        "python_options": _python_options(),
-        "sources": described,
     }
-    private = {
-        "argv": [str(arg) for arg in args],
-        "environment": dict(environment or {}),
-    }
-    kept_sources = {**sources, kept: content}
-    return RunEntry("script", path.stem, description, private, None, kept_sources)
+    entry = _script_entry(path.stem, what, args, environment)
+    kept = f"script/{path.name}"
+    entry.description["sources"][str(path)] = {"shown_as": str(path), "file": kept}
+    entry.sources[kept] = content
+    return entry
 
 
 def module_entry(
@@ -208,11 +200,20 @@ def module_entry(
             "it, or add the folder that contains it to sys.path."
         )
         raise ConfigError(message)
+    what = {"name": module, "module": module}
+    return _script_entry(module, what, args, environment)
+
+
+def _script_entry(
+    name: str,
+    what: dict[str, Any],
+    args: Sequence[Any],
+    environment: Mapping[str, str] | None,
+) -> RunEntry:
     described, sources = _sources()
     description = {
         "kind": "script",
-        "name": module,
-        "module": module,
+        **what,
         "import_path": _import_path(),
         "python_options": _python_options(),
         "sources": described,
@@ -221,7 +222,7 @@ def module_entry(
         "argv": [str(arg) for arg in args],
         "environment": dict(environment or {}),
     }
-    return RunEntry("script", module, description, private, None, sources)
+    return RunEntry("script", name, description, private, None, sources)
 
 
 def function_entry(

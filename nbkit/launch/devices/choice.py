@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
@@ -69,10 +69,6 @@ class DeviceRequest:
     def device_type(self) -> str:
         """On what the ranks compute: ``cuda`` or ``cpu``."""
         return "cuda" if self.kind == "cuda" else "cpu"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 def request_devices(config: ExperimentConfig) -> DeviceRequest:

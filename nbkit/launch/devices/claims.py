@@ -22,6 +22,7 @@ from nbkit.launch.devices.pool_folder import (
     unlock,
 )
 from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import DAMAGE_ERRORS
 from nbkit.telemetry.processes import user_name
 
 SCHEMA = 1
@@ -32,16 +33,6 @@ PATIENCE_SECONDS = 10.0
 
 _MOST_BYTES = 1 << 20
 _LONGEST_NAME = 60
-_NO_CLAIM = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    RecursionError,
-    OverflowError,
-)
-"""What is half written, of another version, or nonsense."""
 _NAME = re.compile(r"[\w.-]+")
 
 
@@ -109,8 +100,8 @@ def read_entries(pool: Path) -> list[ClaimEntry]:
         is_locked = not lock(descriptor, fcntl.LOCK_SH)
         try:
             entry = _parse(descriptor, path, is_locked)
-        except _NO_CLAIM:
-            entry = None
+        except DAMAGE_ERRORS:
+            entry = None  # half written, of another version, or nonsense
         finally:
             unlock(descriptor)
         if entry is not None and entry.is_alive:

@@ -28,12 +28,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from nbkit.errors import DeviceError
 from nbkit.launch.devices.claims import (
     PATIENCE_SECONDS,
     SCHEMA,
     ClaimEntry,
-    check_name,
     claim_file,
     device_file,
     holders_of,
@@ -120,14 +118,6 @@ class QueueTicket:
     @classmethod
     def enter(cls, run_id: str, request: Mapping[str, Any]) -> Self:
         """Join the end of the queue."""
-        names = _device_names(request["candidates"])
-        fewest = 1 if request["oversubscribe"] else request["count"]
-        if len(names) < fewest:
-            message = (
-                f"{request['count']} devices requested, but the pool has {len(names)}. "
-                "Request fewer devices."
-            )
-            raise DeviceError(message)
         pool = pool_folder()
         with pool_errors(pool), allocating(pool, PATIENCE_SECONDS):
             numbers = [entry.number for entry in read_entries(pool)]
@@ -296,14 +286,6 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
                 os.close(file)
             else:
                 unlock(file)
-
-
-def _device_names(candidates: Sequence[tuple[str, str]]) -> set[str]:
-    try:
-        return {check_name(name) for name, _ in candidates}
-    except ValueError as error:
-        message = f"device name {error}, so it cannot be leased. Use other devices."
-        raise DeviceError(message) from error
 
 
 def _join_words(words: Sequence[str]) -> str:

@@ -26,7 +26,6 @@ from nbkit.launch.supervision.supervisor import (
     names_this_process,
     supervise,
 )
-from nbkit.reading import is_gone
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, utc_now
 from nbkit.store.stored_runs import StoredRun
@@ -104,9 +103,6 @@ def wait_for_torchrun(
     while not nodes.started:
         if standing := requests.look():
             return standing[0]
-        if is_gone(root):
-            message = f"{root} was removed."
-            raise StoreError(message)
         _note(journal, num_hosts, nodes.ready, since)
         journal.write_heartbeat()
         if journal.error is not None:

@@ -20,7 +20,7 @@ from nbkit.launch.supervision.hang import hang_cause
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.ranks import LookClock, WatchedRank
 from nbkit.launch.supervision.requests import StopRequests
-from nbkit.reading import is_gone, is_transient, retry_io
+from nbkit.reading import is_transient, retry_io
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.processes import start_problem
 from nbkit.store.record import RunState, read_json, utc_now
@@ -134,12 +134,12 @@ class Attempt:
             # It may have been given up because of a request to stop.
             self.stop = next(iter(self._requests.look()), None)
             if self.stop is None:
-                self.cause = causes.simple_cause("launch", str(error))
+                self.cause = causes.make_cause("launch", str(error))
         except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
             traceback.print_exc()
             what = start_problem(error)
             what = what or f"the supervisor failed: {type(error).__name__}: {error}"
-            self.cause = self.cause or causes.simple_cause("supervisor", what)
+            self.cause = self.cause or causes.make_cause("supervisor", what)
         finally:
             for rank in self._group.close():
                 self._journal.event("cannot_be_killed", **rank.to_dict())
@@ -153,7 +153,7 @@ class Attempt:
         if self.stop is not None and worker.get("answers_stop"):
             completed = False  # it may have done so because it was asked to
         if self._journal.error is not None:
-            cause = causes.simple_cause("store", str(self._journal.error))
+            cause = causes.make_cause("store", str(self._journal.error))
             return RunState.FAILED, cause
         if self.cause is not None:
             if self._log_sizes is not None:
@@ -177,7 +177,7 @@ class Attempt:
             )
         if not completed:
             what = "all ranks exited with code 0 before the last step"
-            return RunState.FAILED, causes.simple_cause("exit", what)
+            return RunState.FAILED, causes.make_cause("exit", what)
         return RunState.FINISHED, None
 
     # Watching
@@ -221,8 +221,9 @@ class Attempt:
             by_itself = rank.rank == 0 and self.stop is None
             self._is_through = self._is_through or by_itself
         if rank.returncode == 0 and not (done or self.cause or self.stop):
-            ended = rank, self._paths, self.number
-            self.cause = causes.early_exit_cause(*ended)
+            what = "exited early with code 0 (by os._exit, possibly in a library)"
+            log = self._paths.rank(self.number, rank.rank).stderr
+            self.cause = causes.make_cause("exit", what, rank.rank, log)
         if rank.returncode != 0 and self._deadline is None:
             self._finished_ranks = [
                 other.rank
@@ -251,9 +252,6 @@ class Attempt:
         starting = self._journal.state is RunState.STARTING
         if starting and self._ranks_have_met():
             self._journal.set_state(RunState.RUNNING)
-        if is_gone(self._paths.root):
-            gone = StoreError(f"{self._paths.root} was removed.")
-            self._journal.error = self._journal.error or gone
         if self._journal.error is not None:
             self._end_within(0.0)
 

@@ -70,7 +70,7 @@ def failure_cause(
     """Return the cause of a failed attempt, from the earliest failure."""
     first = _first_failure(ranks, paths, attempt)
     if first is None:
-        unknown = make_cause("unknown", None, "no rank failed by itself", None)
+        unknown = make_cause("unknown", "no rank failed by itself")
         return attribute_to_gpus(unknown, paths)
     rank = first.rank
     where = {} if rank.node is None else {"node": rank.node}
@@ -87,7 +87,7 @@ def lost_node_cause(
     """Return the cause of an attempt that lost a node."""
     first = _first_failure(ranks, paths, attempt)
     if first is None or first.is_consequence:
-        return make_cause("node", None, what, None)
+        return make_cause("node", what)
     cause = failure_cause(ranks, paths, attempt)
     return cause | {"message": f"{cause['message']} (then: {what})"}
 
@@ -117,14 +117,14 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
         return cause | {"traceback": _with_cells(cause["traceback"], paths)}
     code = rank.returncode or 0
     if code > 0 and (message := _disk_is_full(paths)):
-        return make_cause("store", rank.rank, message, log)
+        return make_cause("store", message, rank.rank, log)
     if code < 0:
         cause = _signal_cause(rank, signal_name(-code), log)
         return cause | {"traceback": _with_cells(_fatal_stack(log), paths)}
     message = f"exit code {code} without a Python exception"
     if last_line := _last_line(log):
         message += f": {last_line}"
-    return make_cause("exit", rank.rank, message, log)
+    return make_cause("exit", message, rank.rank, log)
 
 
 def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
@@ -150,14 +150,6 @@ def _current_threads(stacks: str) -> list[str]:
     _, *threads = stacks.split(_CURRENT_THREAD)
     own = [match[0] for thread in threads if (match := _FRAMES.match(thread))]
     return [(_CURRENT_THREAD + frames).rstrip()[:_STACK_CHARACTERS] for frames in own]
-
-
-def early_exit_cause(
-    rank: WatchedRank, paths: RunPaths, attempt: int
-) -> dict[str, Any]:
-    """Return the cause of an attempt of which a rank left with exit code 0."""
-    message = "exited early with code 0 (by os._exit, possibly in a library)"
-    return make_cause("exit", rank.rank, message, paths.rank(attempt, rank.rank).stderr)
 
 
 def stop_cause(
@@ -187,7 +179,7 @@ def stop_cause(
     if own:
         failure = failure_cause(own, paths, attempt)["message"]
         message += f" (meanwhile: {failure})"
-    return simple_cause("stopped", message) | {
+    return make_cause("stopped", message) | {
         "by": request["by"],
         "forced": forced,
     }
@@ -196,11 +188,6 @@ def stop_cause(
 def stopped_by(request: dict[str, Any], how: str) -> str:
     """Return in words who has stopped a run, and how."""
     return f"stopped by {_WHO.get(request['by'], request['by'])}, {how}"
-
-
-def simple_cause(kind: str, message: str) -> dict[str, Any]:
-    """Return a cause that does not belong to a single rank."""
-    return make_cause(kind, None, message, None)
 
 
 def _server_ahead_seconds(paths: RunPaths) -> float:
@@ -234,16 +221,16 @@ def _exception_cause(error: RankError, rank: WatchedRank, log: Path) -> dict[str
     if rank.kernel_ran_out_of_memory and error.has_lost_a_process:
         kind = "out_of_memory"
         message += f" (killed while {_OUT_OF_MEMORY})"
-    cause = make_cause(kind, rank.rank, message, log)
+    cause = make_cause(kind, message, rank.rank, log)
     return cause | {"traceback": error.traceback}
 
 
 def _signal_cause(rank: WatchedRank, name: str, log: Path) -> dict[str, Any]:
     if name == "SIGKILL" and rank.kernel_ran_out_of_memory:
         message = f"killed by SIGKILL while {_OUT_OF_MEMORY}"
-        return make_cause("out_of_memory", rank.rank, message, log) | {"signal": name}
+        return make_cause("out_of_memory", message, rank.rank, log) | {"signal": name}
     message = f"killed by signal {name} (not sent by nbkit)"
-    return make_cause("signal", rank.rank, message, log) | {"signal": name}
+    return make_cause("signal", message, rank.rank, log) | {"signal": name}
 
 
 def _fatal_stack(log: Path) -> str | None:
@@ -275,7 +262,7 @@ def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:
 
 
 def make_cause(
-    kind: str, rank: int | None, message: str, log: Path | None
+    kind: str, message: str, rank: int | None = None, log: Path | None = None
 ) -> dict[str, Any]:
     """Return a cause as the record has it: a rank's, or no single one's."""
     return {

@@ -57,7 +57,7 @@ def hang_cause(
         )
     log = paths.rank(attempt, behind[0]).stderr
     message += "; see the stacks of every rank in cause['stacks']"
-    return make_cause("hang", behind[0], message, log)
+    return make_cause("hang", message, behind[0], log)
 
 
 def _gpu_hang_cause(
@@ -86,4 +86,4 @@ def _gpu_hang_cause(
         )
     only = behind[0] if len(behind) == 1 else None
     log = None if only is None else paths.rank(attempt, only).stderr
-    return make_cause("hang", only, message, log)
+    return make_cause("hang", message, only, log)

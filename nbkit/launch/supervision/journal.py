@@ -15,7 +15,7 @@ from typing import Any
 
 from nbkit.clock import continue_clock
 from nbkit.errors import StoreError
-from nbkit.reading import retry_io
+from nbkit.reading import is_gone, retry_io
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -103,7 +103,12 @@ class Journal:
         self._write(lambda: self._events.write(line))
 
     def write_heartbeat(self) -> None:
-        """Write a sign of life now and then; end if the run was resumed elsewhere."""
+        """Write a sign of life now and then; end if the run was resumed elsewhere.
+
+        It is an error of the journal if the folder of the run was removed.
+        """
+        if is_gone(self._paths.root):
+            self.error = self.error or StoreError(f"{self._paths.root} was removed.")
         now = time.monotonic()
         if now < self._next_sign:
             return

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import StoreError
 from nbkit.launch.devices.pool import Lease, QueueTicket, Waiting
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
-from nbkit.reading import is_gone
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 
@@ -75,9 +73,6 @@ def _wait(
             journal.record["queue"] = None
             return answer
         journal.write_heartbeat()
-        if is_gone(root):
-            message = f"{root} was removed."
-            raise StoreError(message)
         if answer is not None:
             position = answer.position
             _note(journal, answer, claim.since)

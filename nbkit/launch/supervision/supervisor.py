@@ -125,9 +125,9 @@ def _end(
     journal: Journal, state: RunState, kind: str, message: str, **more: Any
 ) -> None:
     """Write the last word of a run that ended without a verdict."""
-    from nbkit.launch.supervision.cause import simple_cause
+    from nbkit.launch.supervision.cause import make_cause
 
-    cause = simple_cause(kind, message) | more
+    cause = make_cause(kind, message) | more
     journal.record["queue"] = None
     journal.record["cause"] = cause
     journal.note_attempt(state, cause, journal.record["time"]["started"])
