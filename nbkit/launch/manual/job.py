@@ -30,8 +30,6 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, utc_now
 from nbkit.store.stored_runs import StoredRun
 
-__all__: list[str] = []
-
 _POLL_SECONDS = 0.2
 
 

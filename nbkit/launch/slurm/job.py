@@ -36,8 +36,6 @@ from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 from nbkit.store.stored_runs import StoredRun
 
-__all__: list[str] = []
-
 BY_SLURM = "slurm"
 BY_TIME_LIMIT = "time limit"
 

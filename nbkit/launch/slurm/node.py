@@ -23,8 +23,6 @@ from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.software import software, software_differences
 
-__all__: list[str] = []
-
 _NEVER_SECONDS = 1_000_000
 """Between two looks of torchrun at its ranks: the supervisor decides what follows from
 the end of one."""
