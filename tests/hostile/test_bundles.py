@@ -88,12 +88,6 @@ def test_what_would_break_a_list_is_not_laid_down(bundle, store, files, words):
     assert not store.exists()
 
 
-def test_a_name_that_no_file_system_takes_is_refused(bundle, store):
-    with pytest.raises(StoreError, match="is not a file of its runs or study"):
-        nbkit.import_bundle(bundle(**{300 * "x": "{}"}))
-    assert not store.exists()
-
-
 def test_a_bomb_is_refused_with_its_numbers_unless_it_is_meant(
     bundle, store, monkeypatch, capsys
 ):

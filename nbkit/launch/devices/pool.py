@@ -87,6 +87,16 @@ class Lease:
             os.close(descriptor)
 
 
+def _above_standard_files(descriptor: int) -> int:
+    """Return a descriptor of the same file, above 2: a shell replaces 0 to 2.
+
+    Where this process was started with closed standard files, these are free.
+    """
+    above = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return above
+
+
 class QueueTicket:
     """The place of one run in the queue, as long as its process runs.
 
@@ -137,7 +147,7 @@ class QueueTicket:
             }
             path = claim_file(pool, number, run_id)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(path, flags, 0o644)
+            descriptor = _above_standard_files(os.open(path, flags, 0o644))
             try:
                 os.fchmod(descriptor, 0o644)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)

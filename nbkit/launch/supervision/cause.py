@@ -289,5 +289,5 @@ def _last_line(log: Path) -> str:
         text = read_end(log, _LAST_WORDS_BYTES)[0].decode(errors="replace")
     except OSError:
         return ""
-    lines = text.rstrip().splitlines() or [""]
-    return lines[-1][:_LINE_CHARACTERS]
+    *_, line = text.rstrip().splitlines() or [""]
+    return line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..."
