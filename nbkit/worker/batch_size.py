@@ -136,7 +136,7 @@ def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) 
         evaluation_period_epochs=None,
         target_accuracy=None,
     )
-    data = synthetic.load(images_only, Placement(device, 0, 1), size)
+    data = synthetic.Synthetic(images_only, Placement(device, 0, 1), size)
     precision = Precision(config, device)
     model = precision.to_layout(models.build(config, data.num_classes).to(device))
     optimizer = optimizers.build(config, model)

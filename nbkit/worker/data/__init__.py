@@ -105,7 +105,7 @@ def load(
     if manifest is None:
         from nbkit.worker.data import synthetic
 
-        return synthetic.load(config, placement, batch_size)
+        return synthetic.Synthetic(config, placement, batch_size)
     loader = registry.resolve("loaders", config.loader)
     return loader(config, manifest, placement, batch_size)
 

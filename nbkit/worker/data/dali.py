@@ -30,16 +30,9 @@ from nvidia.dali.types import DALIImageType, DALIInterpType
 from nbkit.config import DaliConfig, ExperimentConfig
 from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
-from nbkit.telemetry.cpus import usable_cpus
 from nbkit.worker.data import Placement
 from nbkit.worker.data.dali_images import Images, ShownImage, read_ahead
-from nbkit.worker.data.image_data import (
-    NO_IMAGE,
-    ImageData,
-    Request,
-    Requests,
-    cpus_for_loading,
-)
+from nbkit.worker.data.image_data import NO_IMAGE, ImageData, Request, Requests
 from nbkit.worker.data.window import Turn
 
 _OF_THE_MACHINE = ("out of memory", "CUDA", "cuda", "alloc")
@@ -59,9 +52,7 @@ class DaliData(ImageData):
         batch_size: int,
     ) -> None:
         super().__init__(config, manifest, placement, batch_size)
-        self._num_threads = max(
-            1, cpus_for_loading(config, usable_cpus(), placement.cpus_shared_by)
-        )
+        self._num_threads = max(1, self.num_workers)
         # The pipeline of the training stays for the next epoch.
         self._train_pipeline: _Pipeline | None = None
         self._refused: tuple[set[int], set[int]] = set(), set()
@@ -90,7 +81,13 @@ class DaliData(ImageData):
         # One that is left in the middle of an epoch, or fails, is not used again.
         self._train_pipeline = None if is_training else self._train_pipeline
         if pipeline is None:
-            pipeline = self._new_pipeline()
+            pipeline = _Pipeline(
+                self.config.loader_config.dali,
+                self.placement.device,
+                self._num_threads,
+                self.batch_size,
+                self.augmentation.size,
+            )
         images = Images(
             samples,
             self.augmentation,
@@ -103,21 +100,8 @@ class DaliData(ImageData):
                 self._train_pipeline = pipeline
             yield pixels
 
-    def _new_pipeline(self) -> _Pipeline:
-        return _Pipeline(
-            self.config.loader_config.dali,
-            self.placement.device,
-            self._num_threads,
-            self.batch_size,
-            self.augmentation.size,
-        )
 
-
-def load(
-    config: ExperimentConfig, manifest: Manifest, placement: Placement, batch_size: int
-) -> DaliData:
-    """Return one rank's part of a set of images; see `nbkit.worker.data.load`."""
-    return DaliData(config, manifest, placement, batch_size)
+load = DaliData
 
 
 class _Pipeline:

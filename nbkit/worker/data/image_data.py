@@ -22,6 +22,7 @@ from nbkit.datasets.enough import no_evaluation_images, too_few_images
 from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
+from nbkit.telemetry.cpus import usable_cpus
 from nbkit.worker.data import Batch, EvaluationBatch, Placement
 from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.left_out import in_words
@@ -75,6 +76,7 @@ class ImageData(ABC):
 
     loader: ClassVar[str]
     """Name in the record."""
+    normalises_on_host: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -98,9 +100,19 @@ class ImageData(ABC):
             raise ConfigError(problem)
         self.train_images = self.steps_per_epoch * self._images_per_step
         self.dropped_images = images - self.train_images
+        self.num_workers = cpus_for_loading(
+            config, usable_cpus(), placement.cpus_shared_by
+        )
+        pin_memory = config.loader_config.pin_memory
+        self.pin_memory = (
+            placement.device.type == "cuda" if pin_memory is None else pin_memory
+        )
         self._streams: list[Generator[Any, None, None]] = []
         self._to_device = DeviceCopy(placement.device)
-        self._normalise = Normalise(config, placement.device)
+        host = torch.device("cpu")
+        self._normalise = Normalise(
+            config, host if self.normalises_on_host else placement.device
+        )
 
     # What each loader has itself
 
@@ -235,19 +247,17 @@ class ImageData(ABC):
                 f"data={config.data!r}. Use {classes} or more, or None."
             )
             raise ConfigError(message)
-        if config.evaluation_period_epochs is not None and not self.evaluation_images:
-            raise ConfigError(self._no_evaluation_images())
-
-    def _no_evaluation_images(self) -> str:
-        config = self.config
-        images = [i for i in self.manifest.unreadable if i.split == "evaluation"]
-        if not images:
-            return no_evaluation_images(config)
-        return (
-            f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
-            f"data={config.data!r} has no readable evaluation image: "
-            f"{in_words(images)}. Fix the images, or set evaluation_period_epochs=None."
-        )
+        if config.evaluation_period_epochs is None or self.evaluation_images:
+            return
+        message = no_evaluation_images(config)
+        if images := [i for i in self.manifest.unreadable if i.split == "evaluation"]:
+            message = (
+                f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
+                f"data={config.data!r} has no readable evaluation image: "
+                f"{in_words(images)}. Fix the images, or set "
+                "evaluation_period_epochs=None."
+            )
+        raise ConfigError(message)
 
 
 def read_image(samples: Samples, index: int) -> bytes:

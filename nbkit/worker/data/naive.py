@@ -10,10 +10,8 @@ from collections.abc import Generator
 
 import torch
 
-from nbkit.config import ExperimentConfig
-from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
-from nbkit.worker.data import EvaluationBatch, Placement
+from nbkit.worker.data import EvaluationBatch
 from nbkit.worker.data.image_data import (
     NO_IMAGE,
     ImageData,
@@ -22,25 +20,13 @@ from nbkit.worker.data.image_data import (
     read_image,
 )
 from nbkit.worker.data.images import decode_crop, naming
-from nbkit.worker.data.normalise import Normalise
-
-_HOST = torch.device("cpu")
 
 
 class NaiveData(ImageData):
     """One rank's part of a set of images; see `nbkit.worker.data.Data`."""
 
     loader = "naive"
-
-    def __init__(
-        self,
-        config: ExperimentConfig,
-        manifest: Manifest,
-        placement: Placement,
-        batch_size: int,
-    ) -> None:
-        super().__init__(config, manifest, placement, batch_size)
-        self._normalise = Normalise(config, _HOST)
+    normalises_on_host = True
 
     def _pixels(
         self, samples: Samples, requests: Requests
@@ -67,8 +53,4 @@ class NaiveData(ImageData):
             return decode_crop(read_image(samples, index), decoding, crop, size)
 
 
-def load(
-    config: ExperimentConfig, manifest: Manifest, placement: Placement, batch_size: int
-) -> NaiveData:
-    """Return one rank's part of a set of images; see `nbkit.worker.data.load`."""
-    return NaiveData(config, manifest, placement, batch_size)
+load = NaiveData

@@ -87,8 +87,3 @@ class Synthetic:
 
     def close(self) -> None:
         """Do nothing: there are no loading processes."""
-
-
-def load(config: ExperimentConfig, placement: Placement, batch_size: int) -> Synthetic:
-    """Return synthetic images for one rank; see `nbkit.worker.data.load`."""
-    return Synthetic(config, placement, batch_size)

@@ -24,15 +24,8 @@ from nbkit.config.pipeline import images_of_every_rank, pipeline_steps
 from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
-from nbkit.telemetry.cpus import usable_cpus
 from nbkit.worker.data import Placement, steps
-from nbkit.worker.data.image_data import (
-    NO_IMAGE,
-    ImageData,
-    Requests,
-    cpus_for_loading,
-    read_image,
-)
+from nbkit.worker.data.image_data import NO_IMAGE, ImageData, Requests, read_image
 from nbkit.worker.data.images import decode_crop, naming
 
 _CYCLE_LENGTH = 10
@@ -70,13 +63,7 @@ class TFRecordData(ImageData):
             )
             raise ConfigError(message)
         super().__init__(config, manifest, placement, batch_size)
-        settings = config.loader_config
-        self.steps = pipeline_steps(settings.pipeline)
-        self.threads = cpus_for_loading(config, usable_cpus(), placement.cpus_shared_by)
-        pin_memory = settings.pin_memory
-        self._pin_memory = (
-            placement.device.type == "cuda" if pin_memory is None else pin_memory
-        )
+        self.steps = pipeline_steps(config.loader_config.pipeline)
         self.files = _in_file_order(manifest.train)
         """Places in the manifest of each file's images, from its begin to its end."""
         images = images_of_every_rank(
@@ -111,7 +98,15 @@ class TFRecordData(ImageData):
         """Return memory for the pixels of a batch."""
         size = self.augmentation.size
         shape = (self.batch_size, size, size, 3)
-        return torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin_memory)
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin_memory)
+
+    def map_and_batch(
+        self, images: _Images, files: Iterator[Record]
+    ) -> Generator[torch.Tensor, None, None]:
+        """Yield the pixels of whole batches."""
+        return steps.map_and_batch(
+            images.decode, files, self.batch_size, self.new_batch, self.num_workers
+        )
 
     def _pixels(
         self, samples: Samples, requests: Requests
@@ -122,27 +117,29 @@ class TFRecordData(ImageData):
                 batches = _Stream(self, images, self._images_of_rank).run(opened)
                 first = requests.first_batch
                 yield from islice(batches, first, first + len(requests))
-            else:
-                images = _Images(self, samples, None, {NO_IMAGE})
-                yield from _Evaluation(self, images, requests).run(opened)
+                return
+            # In its own order, whatever the steps of training.
+            images = _Images(self, samples, None, {NO_IMAGE})
+            order = chain.from_iterable(request.indices for request in requests)
+            batches = self.map_and_batch(images, map(images.read, order))
+            opened.callback(batches.close)
+            ahead = steps.prefetch(batches, self.config.loader_config.prefetch_factor)
+            opened.callback(ahead.close)
+            yield from ahead
 
     def _settings(self) -> dict[str, Any]:
         return {
             "pipeline": ",".join(self.steps),
-            "threads": self.threads,
+            "threads": self.num_workers,
             "prefetch_factor": self.config.loader_config.prefetch_factor,
-            "pin_memory": self._pin_memory,
+            "pin_memory": self.pin_memory,
             "files": len(self.files),
             "shuffle_buffer": self.buffer_size,
             "decoder": "Pillow",
         }
 
 
-def load(
-    config: ExperimentConfig, manifest: Manifest, placement: Placement, batch_size: int
-) -> TFRecordData:
-    """Return one rank's part of a set of images; see `nbkit.worker.data.load`."""
-    return TFRecordData(config, manifest, placement, batch_size)
+load = TFRecordData
 
 
 class _PipelineRequests(Requests):
@@ -161,9 +158,7 @@ class _PipelineRequests(Requests):
 class _Order:
     """One epoch of one rank as places in the manifest; nothing is read."""
 
-    def __init__(
-        self, data: TFRecordData, epoch: int, most_images: int | None = None
-    ) -> None:
+    def __init__(self, data: TFRecordData, epoch: int, most_images: int) -> None:
         self._data = data
         self._epoch = epoch
         self._most_images = most_images
@@ -211,9 +206,7 @@ class _Order:
 class _Stream(_Order):
     """One epoch of one rank: files are read, images decoded, batches made."""
 
-    def __init__(
-        self, data: TFRecordData, images: _Images, most_images: int | None = None
-    ) -> None:
+    def __init__(self, data: TFRecordData, images: _Images, most_images: int) -> None:
         super().__init__(data, images.epoch or 0, most_images)
         self._images = images
 
@@ -225,41 +218,19 @@ class _Stream(_Order):
         return steps.parallel_map(self._images.read, order, _CYCLE_LENGTH)
 
     def _map(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
-        return steps.parallel_map(self._images.decode, stream, self._data.threads)
+        return steps.parallel_map(self._images.decode, stream, self._data.num_workers)
 
     def _batch(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
         return steps.batch(stream, self._data.batch_size, self._data.new_batch)
 
-    def _map_and_batch(
-        self, stream: Iterator[Any], place: int
-    ) -> Generator[Any, None, None]:
-        data = self._data
-        return steps.map_and_batch(
-            self._images.decode, stream, data.batch_size, data.new_batch, data.threads
-        )
+    def _map_and_batch(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        return self._data.map_and_batch(self._images, stream)
 
     def _prefetch(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
         # Before there are batches, as many images as one has: so does the report.
         made = {"batch", "map_and_batch"} & set(self._data.steps[:place])
         ahead = self._data.config.loader_config.prefetch_factor
         return steps.prefetch(stream, ahead if made else self._data.batch_size)
-
-
-class _Evaluation(_Stream):
-    """The evaluation of one rank, in its own order, whatever the steps of training."""
-
-    def __init__(self, data: TFRecordData, images: _Images, requests: Requests) -> None:
-        super().__init__(data, images)
-        self._requests = requests
-
-    def run(self, opened: contextlib.ExitStack) -> Iterator[Any]:
-        """Return the batches that were asked for."""
-        order = chain.from_iterable(request.indices for request in self._requests)
-        stream = self._map_and_batch(map(self._images.read, order), 0)
-        opened.callback(stream.close)
-        stream = steps.prefetch(stream, self._data.config.loader_config.prefetch_factor)
-        opened.callback(stream.close)
-        return stream
 
 
 class _Images:

@@ -17,19 +17,14 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from nbkit.config import ExperimentConfig
-from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Decoding, Samples
 from nbkit.errors import ConfigError
-from nbkit.telemetry.cpus import usable_cpus
-from nbkit.worker.data import Placement
 from nbkit.worker.data.augmentation import Augmentation, Crop
 from nbkit.worker.data.image_data import (
     NO_IMAGE,
     ImageData,
     Request,
     Requests,
-    cpus_for_loading,
     read_image,
 )
 from nbkit.worker.data.images import decode_crop, naming
@@ -60,14 +55,7 @@ def find_decoder() -> _Decoder:
         decode.check()
     # Its names and arguments change from release to release, and a shared library of it
     # may not load.
-    except (
-        AttributeError,
-        ImportError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except Exception as error:  # noqa: BLE001 - of any kind
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_THE_EXTRA:
             return _Decoder("Pillow", None, None)  # an environment without the extra
         return _Decoder("Pillow", None, f"{type(error).__name__}: {error}")
@@ -81,24 +69,7 @@ class TorchData(ImageData):
     """One rank's part of a set of images; see `nbkit.worker.data.Data`."""
 
     loader = "torch"
-
-    def __init__(
-        self,
-        config: ExperimentConfig,
-        manifest: Manifest,
-        placement: Placement,
-        batch_size: int,
-    ) -> None:
-        super().__init__(config, manifest, placement, batch_size)
-        self._num_workers = cpus_for_loading(
-            config, usable_cpus(), placement.cpus_shared_by
-        )
-        pin_memory = config.loader_config.pin_memory
-        self._pin_memory = (
-            placement.device.type == "cuda" if pin_memory is None else pin_memory
-        )
-        self._pending = _Pending()
-        self._train_loader: DataLoader[Any] | None = None
+    _train_loader: DataLoader[Any] | None = None
 
     def close(self) -> None:
         """End the loading processes; a second call does nothing."""
@@ -108,9 +79,9 @@ class TorchData(ImageData):
 
     def _settings(self) -> dict[str, Any]:
         return {
-            "num_workers": self._num_workers,
+            "num_workers": self.num_workers,
             "prefetch_factor": self.config.loader_config.prefetch_factor,
-            "pin_memory": self._pin_memory,
+            "pin_memory": self.pin_memory,
             "decoder": _DECODER.name,
             "fallback_reason": _DECODER.fallback_reason,
         }
@@ -118,16 +89,16 @@ class TorchData(ImageData):
     def _pixels(
         self, samples: Samples, requests: Requests
     ) -> Generator[torch.Tensor, None, None]:
-        if requests.epoch is None:
-            loader = self._new_loader(samples, _Pending(requests), persistent=False)
-        else:
-            # The loading processes of the training stay for the next epoch.
-            self._pending.requests = requests
-            if self._train_loader is None:
-                self._train_loader = self._new_loader(
-                    samples, self._pending, persistent=True
-                )
-            loader = self._train_loader
+        is_training = requests.epoch is not None
+        loader = self._train_loader if is_training else None
+        if loader is None:
+            loader = self._new_loader(samples, persistent=is_training)
+        if is_training:
+            # Its loading processes stay for the next epoch.
+            self._train_loader = loader
+        pending = loader.sampler
+        assert isinstance(pending, _Pending)
+        pending.requests = requests
         with _signals_held(), _garbage_kept():
             batches = iter(loader)
         for loaded in batches:
@@ -135,21 +106,19 @@ class TorchData(ImageData):
                 raise ConfigError(loaded)
             yield loaded
 
-    def _new_loader(
-        self, samples: Samples, pending: _Pending, *, persistent: bool
-    ) -> DataLoader[Any]:
+    def _new_loader(self, samples: Samples, *, persistent: bool) -> DataLoader[Any]:
         settings = self.config.loader_config
-        processes = self._num_workers > 0
+        processes = self.num_workers > 0
         return DataLoader(
             _Batches(samples, self.augmentation),
             batch_size=None,  # the dataset makes whole batches
-            sampler=pending,
-            num_workers=self._num_workers,
+            sampler=_Pending(),
+            num_workers=self.num_workers,
             # The default of Python 3.14 has a process between this one and its own.
             multiprocessing_context="fork" if processes else None,
             prefetch_factor=settings.prefetch_factor if processes else None,
             persistent_workers=persistent and processes,
-            pin_memory=self._pin_memory,
+            pin_memory=self.pin_memory,
             worker_init_fn=_leave_signals_to_the_rank,
             # Without its own generator it would draw from the training's, and a resumed
             # run would continue with other random numbers.
@@ -157,18 +126,14 @@ class TorchData(ImageData):
         )
 
 
-def load(
-    config: ExperimentConfig, manifest: Manifest, placement: Placement, batch_size: int
-) -> TorchData:
-    """Return one rank's part of a set of images; see `nbkit.worker.data.load`."""
-    return TorchData(config, manifest, placement, batch_size)
+load = TorchData
 
 
 class _Pending(Sampler[Request]):
     """What the loading processes are asked for next."""
 
-    def __init__(self, requests: Iterable[Request] = ()) -> None:
-        self.requests = requests
+    def __init__(self) -> None:
+        self.requests: Iterable[Request] = ()
 
     def __iter__(self) -> Iterator[Request]:
         return iter(self.requests)
