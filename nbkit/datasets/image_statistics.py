@@ -11,22 +11,6 @@ from PIL import Image
 
 from nbkit.datasets.rgb import open_image, to_rgb
 
-STATISTICS = (
-    "mean",
-    "spread",
-    "percentile_5",
-    "percentile_25",
-    "percentile_50",
-    "percentile_75",
-    "percentile_95",
-    "sharpness",
-    "border_mean",
-    "dark_share",
-    "saturated_share",
-    "file_bytes_per_pixel",
-)
-"""Names, in the order of the values."""
-
 _MOST_PIXELS_A_SIDE = 256
 """Larger images are scaled down first: global statistics hardly change."""
 _PERCENTILES = (5, 25, 50, 75, 95)
@@ -36,7 +20,11 @@ _DARK, _SATURATED = 0.02, 0.98
 
 
 def image_statistics(data: bytes) -> list[float]:
-    """Return the twelve statistics of an image."""
+    """Return the twelve statistics of an image.
+
+    Mean, standard deviation, five percentiles, sharpness, mean of the border, shares of
+    dark and saturated pixels, bytes of the file per pixel.
+    """
     with open_image(data) as image:
         stored_pixels = image.width * image.height
         grey = to_rgb(image).convert("L")

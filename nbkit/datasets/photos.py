@@ -20,16 +20,16 @@ from nbkit.errors import ConfigError
 
 # Sources and licences: https://scikit-image.org/docs/stable/api/skimage.data.html
 PHOTOS = {
-    "astronaut": ("astronaut.png", "astronaut"),
-    "cat": ("chelsea.png", "chelsea"),
-    "coffee": ("coffee.png", "coffee"),
-    "galaxies": ("hubble_deep_field.jpg", "hubble_deep_field"),
-    "motorcycle": ("motorcycle_left.png", "stereo_motorcycle"),
-    "retina": ("retina.jpg", "retina"),
-    "rocket": ("rocket.jpg", "rocket"),
-    "tissue": ("ihc.png", "immunohistochemistry"),
+    "astronaut": "astronaut.png",
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "galaxies": "hubble_deep_field.jpg",
+    "motorcycle": "motorcycle_left.png",
+    "retina": "retina.jpg",
+    "rocket": "rocket.jpg",
+    "tissue": "ihc.png",
 }
-"""File of each class in the package, and the function of `skimage.data` that has it."""
+"""File of each class in the package."""
 IMAGES = {"train": 50, "val": 12}
 """Of each class."""
 
@@ -51,7 +51,7 @@ def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
 
 def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:
     source = _source()
-    photos = {name: _photo(source / file, has) for name, (file, has) in PHOTOS.items()}
+    photos = {name: _photo(source / file) for name, file in PHOTOS.items()}
     for class_name, photo in photos.items():
         for split, count in IMAGES.items():
             target = folder / split / class_name
@@ -90,22 +90,13 @@ def _source() -> Path:
     return Path(spec.origin).parent / "data"
 
 
-def _photo(file: Path, function: str) -> Image.Image:
-    """Return a photograph from its file, or from what may download it."""
-    if file.is_file():
-        with open_image(file.read_bytes()) as photo:
-            photo.load()
-            return photo
-    try:
-        import skimage.data
-
-        image = getattr(skimage.data, function)()
-    except (ImportError, AttributeError, LookupError, OSError, ValueError) as error:
+def _photo(file: Path) -> Image.Image:
+    if not file.is_file():
         message = (
-            f"data='photos' requires {file} of scikit-image, but this version does not "
-            f"have it and skimage.data.{function}() failed ({error}). Connect to the "
-            "internet, install another version, or pass the path of an image folder."
+            f"data='photos' requires {file}, but this version of scikit-image does not "
+            "have it. Install another version, or pass the path of an image folder."
         )
-        raise ConfigError(message) from error
-    # Of a stereo pair it is the left one.
-    return Image.fromarray(image[0] if isinstance(image, tuple) else image)
+        raise ConfigError(message)
+    with open_image(file.read_bytes()) as photo:
+        photo.load()
+        return photo

@@ -100,7 +100,7 @@ class LARS(Optimizer):
         # GradScaler.step then hands its scale and its finding over for the length of a
         # step, as it does to torch's fused optimizers, in place of unscaling by itself
         # and reading the finding back.
-        self._step_supports_amp_scaling = _scale_is_handed_over()
+        self._step_supports_amp_scaling = True
 
     @torch.no_grad()
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -172,29 +172,3 @@ class LARS(Optimizer):
         """Return what GradScaler found; None in a step without one."""
         found_inf = getattr(self, "found_inf", None)
         return None if found_inf is None else found_inf > 0
-
-
-class _Probe(Optimizer):
-    """Looks at what it is handed in a step."""
-
-    _step_supports_amp_scaling = True
-    is_handed_all = False
-
-    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, closure: None = None
-    ) -> None:
-        handed = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        self.is_handed_all = all(value is not None for value in handed)
-
-
-def _scale_is_handed_over() -> bool:
-    """Return whether this torch's GradScaler sets what `LARS` reads in a step."""
-    # The names are not public, and gradients that stay scaled would be taken as they
-    # are.
-    weight = torch.zeros(1, requires_grad=True)
-    weight.grad = torch.zeros(1)
-    scaler = torch.amp.GradScaler("cpu")
-    scaler.scale(torch.zeros(1))
-    probe = _Probe([weight], {})
-    scaler.step(probe)
-    return probe.is_handed_all

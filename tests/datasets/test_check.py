@@ -63,25 +63,6 @@ def test_an_orientation_is_an_integer_whatever_the_file_calls_it(kind):
     assert looked.orientation == (1 if kind in ("no number", "text") else 6)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "png without its last 12 bytes", "png a wrong checksum", "png a chunk ABCD",
-        "jpeg 1 scans of a progressive one", "jpeg 7 scans of a progressive one",
-        "jpeg junk between segments",
-    ],
-)  # fmt: skip
-def test_what_only_pillow_makes_do_with_is_not_plain(kind):
-    assert not inspect_image(ODD[kind].data).is_plain
-
-
-@pytest.mark.parametrize(
-    "kind", ["jpeg progressive", "jpeg restarts", "jpeg a comment", "png a chunk abCD"]
-)
-def test_what_every_decoder_knows_is_plain(kind):
-    assert inspect_image(ODD[kind].data).is_plain
-
-
 def test_an_image_starts_no_program(tmp_path, monkeypatch):
     started = tmp_path / "started"
     ghostscript = tmp_path / "gs"
