@@ -11,12 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from nbkit.datasets.listing import Contents, Listing
-from nbkit.datasets.patients import (
-    BY_PATIENT,
-    SPLIT_RULE,
-    evaluation_patients,
-    patients_in_both,
-)
+from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, split_by_patient
 from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.splits import EVALUATION, TRAINING
 from nbkit.errors import ConfigError
@@ -72,12 +67,12 @@ def list_multi_label(
         for kind, texts in _UNKNOWN.items()
         for text in texts
     } | _VALUES
-    listed = {
-        _path(csv_path, line, row[columns.index(_FILE)]): row
-        for line, row in rows.items()
-    }
-    if len(listed) < len(rows):
-        raise _unusable(csv_path, f"lists {_find_duplicate(csv_path, columns, rows)}")
+    listed: dict[str, list[str]] = {}
+    for line, row in rows.items():
+        name = _path(csv_path, line, row[columns.index(_FILE)])
+        if name in listed:
+            raise _unusable(csv_path, f"lists {name!r} more than once")
+        listed[name] = row
     patients = _patients(csv_path, columns, rows, listed)
     splits = _splits(csv_path, columns, rows, listed, patients)
     samples: dict[str, list[ImageSample]] = {"train": [], "evaluation": []}
@@ -165,7 +160,10 @@ def check_patients(
     csv_path: Path, splits: Mapping[str, str], patients: Mapping[str, str]
 ) -> None:
     """Raise if a patient is in both training and evaluation."""
-    both = patients_in_both(splits, patients) if patients else []
+    splits_of: dict[str, set[str]] = {}
+    for name, patient in patients.items():
+        splits_of.setdefault(patient, set()).add(splits[name])
+    both = sorted(patient for patient, where in splits_of.items() if len(where) > 1)
     if both:
         message = (
             f"data={str(csv_path)!r} has {plural(len(both), 'patient')} in both "
@@ -261,11 +259,7 @@ def _splits(
 ) -> dict[str, str]:
     """Return ``train`` or ``evaluation`` for every file."""
     if _SPLIT not in columns:
-        chosen = evaluation_patients(patients.values())
-        return {
-            name: "evaluation" if patients.get(name) in chosen else "train"
-            for name in listed
-        }
+        return dict.fromkeys(listed, "train") | split_by_patient(patients)
     place = columns.index(_SPLIT)
     for line, row in rows.items():
         if row[place].strip().lower() not in _SPLITS:
@@ -275,18 +269,6 @@ def _splits(
     splits = {name: _SPLITS[row[place].strip().lower()] for name, row in listed.items()}
     check_patients(csv_path, splits, patients)
     return splits
-
-
-def _find_duplicate(
-    csv_path: Path, columns: Sequence[str], rows: Mapping[int, Sequence[str]]
-) -> str:
-    seen: set[str] = set()
-    for line, row in rows.items():
-        name = _path(csv_path, line, row[columns.index(_FILE)])
-        if name in seen:
-            return f"{name!r} more than once"
-        seen.add(name)
-    return "a file more than once"
 
 
 def _check_table(

@@ -29,7 +29,7 @@ from nbkit.datasets.multi_label import (
     missing_in_words,
     read_columns,
 )
-from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, evaluation_patients
+from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, split_by_patient
 from nbkit.datasets.samples import ImageSample
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
@@ -196,11 +196,7 @@ def _splits(
         fix = f"Add {missing}, or remove {there[0]}: nbkit then splits by patient."
         raise _unusable(csv_path, problem, fix)
     if not there:
-        chosen = evaluation_patients(patients.values())
-        return {
-            name: "evaluation" if patient in chosen else "train"
-            for name, patient in patients.items()
-        }, []
+        return split_by_patient(patients), []
     training, test = (_read_list(csv_path, root / name) for name in lists)
     splits: dict[str, str] = {}
     for name in patients:

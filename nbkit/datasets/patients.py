@@ -31,11 +31,10 @@ def evaluation_patients(patients: Iterable[str]) -> set[str]:
     return set(ordered[:count])
 
 
-def patients_in_both(
-    splits: Mapping[str, str], patients: Mapping[str, str]
-) -> list[str]:
-    """Return the patients who have images in more than one split."""
-    splits_of: dict[str, set[str]] = {}
-    for file, split in splits.items():
-        splits_of.setdefault(patients[file], set()).add(split)
-    return sorted(patient for patient, where in splits_of.items() if len(where) > 1)
+def split_by_patient(patients: Mapping[str, str]) -> dict[str, str]:
+    """Return ``train`` or ``evaluation`` for every image, by its patient."""
+    chosen = evaluation_patients(patients.values())
+    return {
+        name: "evaluation" if patient in chosen else "train"
+        for name, patient in patients.items()
+    }

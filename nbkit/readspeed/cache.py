@@ -307,19 +307,15 @@ def _drop(path: Path) -> None:
         if counted is None or counted[0]:
             # Pages that are not on the disk yet stay. To write them costs a flush of
             # the disk, which a million unchanged files need not wait for.
-            _write_back(descriptor)
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                # What cannot be written, such as squashfs, has nothing to write back.
+                if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOSYS):
+                    raise
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
-
-
-def _write_back(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # What cannot be written, such as squashfs, has nothing to write back.
-        if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOSYS):
-            raise
 
 
 def _read_through(path: Path, is_over: threading.Event) -> None:

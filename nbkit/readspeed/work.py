@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -97,8 +96,8 @@ def work_on(
             "smaller operations."
         )
         raise ConfigError(message)
-    ends = list(accumulate([per_thread] * threads))
-    parts = tuple(tuple(operations[end - per_thread : end]) for end in ends)
+    starts = range(0, per_thread * threads, per_thread)
+    parts = tuple(tuple(operations[start : start + per_thread]) for start in starts)
     return ReadWork(tuple(files), pattern, operation_bytes, threads, direct, parts)
 
 

@@ -190,17 +190,6 @@ def _why_no_cuda() -> str:
         driver = f"driver {version}, which supports CUDA up to {supports}"
     except NvmlUnavailableError as error:
         driver = f"a driver that cannot be queried ({str(error).rstrip('.')})"
-    problem, advice = _cuda_error()
-    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"
-    return (
-        f"torch {torch.__version__} is built for CUDA {built_for} and sees no GPU with "
-        f"{driver}: {problem}; {advice}."
-    )
-
-
-def _cuda_error() -> tuple[str, str]:
-    """Return what CUDA says when it is initialised, and what to do about it."""
     try:
         torch.cuda.init()
     except Exception as error:  # noqa: BLE001 - torch wraps errors of the driver in many
@@ -208,7 +197,13 @@ def _cuda_error() -> tuple[str, str]:
     else:
         problem = "CUDA initializes but reports no GPU"
     advice = cuda_advice(problem)
-    return problem, advice.text if advice else "run nvidia-smi for details"
+    remedy = advice.text if advice else "run nvidia-smi for details"
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"
+    return (
+        f"torch {torch.__version__} is built for CUDA {built_for} and sees no GPU with "
+        f"{driver}: {problem}; {remedy}."
+    )
 
 
 def _remedy(capability: tuple[int, int]) -> str:

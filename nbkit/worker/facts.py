@@ -129,20 +129,22 @@ def _software(device: torch.device | None) -> dict[str, Any]:
     """Return the versions of what has been imported; None is not there, or not used."""
     torch = sys.modules.get("torch")
     group = sys.modules.get("torch.distributed")
-    cuda = device is not None and device.type == "cuda"
+    unknown = ("cuda", "cudnn", "nccl", "cudnn_benchmark", "cudnn_benchmark_limit")
+    of_gpus: dict[str, Any] = dict.fromkeys((*unknown, "tf32"))
+    if torch and device is not None and device.type == "cuda":
+        cudnn = torch.backends.cudnn
+        of_gpus = {
+            "cuda": torch.version.cuda,
+            "cudnn": cudnn.version(),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "cudnn_benchmark": cudnn.benchmark,
+            "cudnn_benchmark_limit": cudnn.benchmark_limit if cudnn.benchmark else None,
+            "tf32": _tf32(torch.backends.cuda.matmul),
+        }
     return {
         "backend": group.get_backend() if group and group.is_initialized() else None,
         "torch": torch and torch.__version__,
-        "cuda": torch.version.cuda if torch and cuda else None,
-        "cudnn": torch.backends.cudnn.version() if torch and cuda else None,
-        "nccl": _nccl_version() if cuda else None,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark if torch and cuda else None,
-        "cudnn_benchmark_limit": (
-            torch.backends.cudnn.benchmark_limit
-            if torch and cuda and torch.backends.cudnn.benchmark
-            else None
-        ),
-        "tf32": _tf32(torch.backends.cuda.matmul) if torch and cuda else None,
+        **of_gpus,
     }
 
 
@@ -156,9 +158,3 @@ def _tf32(switches: Any) -> bool | None:
         return switches.allow_tf32
     except (AttributeError, RuntimeError):
         return None
-
-
-def _nccl_version() -> str:
-    from torch.cuda.nccl import version
-
-    return ".".join(map(str, version()))

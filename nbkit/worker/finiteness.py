@@ -67,7 +67,12 @@ class FiniteWatch:
         """Check the results of finished steps, oldest first."""
         for times in steps:
             if times.loss is not None and not math.isfinite(times.loss):
-                self._note_loss(times)
+                # Where gradients are not checked, those of the step before may have
+                # broken the weights that this loss follows from.
+                before = times.step - 1
+                looked = times.loss_scale is not None or self._finite_until == before
+                after_step = None if looked else before - 1
+                self._note(NonFinite("loss", times.step, after_step))
             elif times.update_skipped and (times.loss_scale or 0.0) <= _PLAIN_SCALE:
                 self._note(NonFinite("gradients", times.step))
             elif times.weights_finite is not None:
@@ -98,13 +103,6 @@ class FiniteWatch:
             "stop_on_nonfinite=False. The run's checkpoints are finite."
         )
         return NonFiniteError(message)
-
-    def _note_loss(self, times: StepTimes) -> None:
-        # Where gradients are not checked, those of the step before may have broken the
-        # weights that this loss follows from.
-        looked = times.loss_scale is not None or self._finite_until == times.step - 1
-        after_step = None if looked else times.step - 2
-        self._note(NonFinite("loss", times.step, after_step))
 
     def _note_weights(self, step: int, *, finite: bool) -> None:
         if finite:

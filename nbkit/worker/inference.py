@@ -251,11 +251,6 @@ class Passes:
         self._wait()
         return done, time.perf_counter() - began
 
-    def forget_peak(self) -> None:
-        """Reset the peak of the GPU's memory."""
-        if self.on_gpu:
-            torch.cuda.reset_peak_memory_stats(self._images.device)
-
     def _run_pass(self) -> None:
         self._done += 1
         self._rank.beat(self._done, Phase.COMPUTE)
@@ -276,7 +271,8 @@ def _time(
         passes.time_each(plan.warmup_batches, plan.limit_seconds)
         log.is_muted = False
         # The warm-up tries algorithms whose workspaces are not needed later.
-        passes.forget_peak()
+        if passes.on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         window.open()
         began = clock.now()
         latencies = passes.time_each(plan.batches, plan.limit_seconds)

@@ -154,15 +154,13 @@ def _keep_layouts() -> None:
 def _check_device(precision: str, device: torch.device) -> None:
     if precision == "tf32" and (why := tf32_problem(device.type)):
         raise ConfigError(why)
-    if precision in ("tf32", "bf16") and device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-        _check_capability(precision, torch.cuda.get_device_capability(device), name)
-
-
-def _check_capability(precision: str, capability: tuple[int, int], name: str) -> None:
-    if capability < _AMPERE:
+    if precision not in ("tf32", "bf16") or device.type != "cuda":
+        return
+    major, minor = torch.cuda.get_device_capability(device)
+    if (major, minor) < _AMPERE:
         message = (
             f"precision={precision!r} requires compute capability 8.0 or newer, but "
-            f"{name} has {capability[0]}.{capability[1]}. Use 'fp16' or 'fp32'."
+            f"{torch.cuda.get_device_name(device)} has {major}.{minor}. Use 'fp16' or "
+            "'fp32'."
         )
         raise ConfigError(message)

@@ -35,7 +35,7 @@ def prepare_rendezvous(
     store = rendezvous(rank, timeout)
     master = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     _serve_own_master(master)
-    return device, partial(_wait_for_all, store, rank, _gpu_work_watcher(device))
+    return device, partial(_wait_for_all, store, rank, device)
 
 
 def _serve_own_master(master: tuple[str, str]) -> None:
@@ -52,22 +52,7 @@ def _serve_own_master(master: tuple[str, str]) -> None:
         setattr(module, "_torchelastic_use_agent_store", uses_agent_store)  # noqa: B010
 
 
-def _gpu_work_watcher(device: torch.device) -> Callable[[], Callable[[], bool]]:
-    """Return what begins to watch this rank's GPU, and then tells if it is at work."""
-
-    def begin() -> Callable[[], bool]:
-        if device.type != "cuda" or not torch.cuda.is_initialized():
-            return lambda: False
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(device))
-        return lambda: not event.query()
-
-    return begin
-
-
-def _wait_for_all(
-    store: TCPStore, rank: Rank, work_left: Callable[[], Callable[[], bool]]
-) -> None:
+def _wait_for_all(store: TCPStore, rank: Rank, device: torch.device) -> None:
     """Keep the store open until all ranks have left: rank 0's process holds it."""
     # One that waits for rank 0 in a collective fails soon, as if this process had
     # ended. One that fails before it comes here ends all of them by the supervisor.
@@ -76,12 +61,15 @@ def _wait_for_all(
     except RuntimeError:
         return  # rank 0 has left by os._exit, and the store with it
     pause = threading.Event()
-    is_at_work = work_left()
+    work_end: torch.cuda.Event | None = None
+    if device.type == "cuda" and torch.cuda.is_initialized():
+        work_end = torch.cuda.Event()
+        work_end.record(torch.cuda.current_stream(device))
     patience = time.monotonic() + _OTHERS_SECONDS
     while rank.rank == 0 and departed < rank.world_size:
         pause.wait(0.02)
         departed = store.add("nbkit/left", 0)
-        if time.monotonic() > patience and not is_at_work():
+        if time.monotonic() > patience and (work_end is None or work_end.query()):
             patience += _OTHERS_SECONDS
             _close_connections(but=store.port)
             if _others_are_gone(rank):

@@ -79,11 +79,13 @@ class StepProfile:
             self._write_trace(traced)
             self._write_operators(traced)
         except OSError as error:  # a training is worth more than its profile
-            _print_warning(
-                error
-                if isinstance(error, StoreError)
-                else store_error(self._paths.profile, error)
-            )
+            if not isinstance(error, StoreError):
+                error = store_error(self._paths.profile, error)
+            text = f"profile: {error} The training continues without the profiler.\n"
+            # On a full disk the log may be full, too.
+            with contextlib.suppress(OSError):
+                sys.stdout.write(encodable(text, sys.stdout.encoding))
+                sys.stdout.flush()
 
     def _write_trace(self, traced: Any) -> None:
         path = self._paths.profile
@@ -120,14 +122,6 @@ class StepProfile:
                 ],
             },
         )
-
-
-def _print_warning(error: StoreError) -> None:
-    text = f"profile: {error} The training continues without the profiler.\n"
-    # On a full disk the log may be full, too.
-    with contextlib.suppress(OSError):
-        sys.stdout.write(encodable(text, sys.stdout.encoding))
-        sys.stdout.flush()
 
 
 def self_times(

@@ -17,7 +17,13 @@ from nbkit.worker.rank import Rank
 def seed(config: ExperimentConfig, device: torch.device) -> None:
     """Seed every generator alike: all ranks build the same weights."""
     if config.deterministic and device.type == "cuda":
-        _check_deterministic(config)
+        why = not_deterministic(config.model) if config.task == "train" else None
+        if why is not None:
+            message = f"deterministic=True: {why}."
+            raise ConfigError(message)
+        against = variables_against(os.environ) if config.world_size > 1 else None
+        if against is not None:
+            raise ConfigError(against)
     seed_generators(config.seed)
     if device.type == "cuda":
         choose_search(config)
@@ -52,13 +58,3 @@ def seed_generators(number: int) -> None:
         import numpy as np
 
         np.random.seed(number % 2**32)
-
-
-def _check_deterministic(config: ExperimentConfig) -> None:
-    why = not_deterministic(config.model) if config.task == "train" else None
-    if why is not None:
-        message = f"deterministic=True: {why}."
-        raise ConfigError(message)
-    against = variables_against(os.environ) if config.world_size > 1 else None
-    if against is not None:
-        raise ConfigError(against)

@@ -247,13 +247,12 @@ def _find_file(weights: str, runs: Path) -> tuple[Path, dict[str, Any]]:
                 "run again with checkpoint_at_end=True."
             )
             raise ConfigError(message)
-        origin = {
+        return newest / "state.pt", {
             "source": "run",
             "run_id": weights,
             "step": checkpoint.step_of(newest),
+            "model": (read_json(paths.config) or {}).get("model"),
         }
-        model = (read_json(paths.config) or {}).get("model")
-        return newest / "state.pt", {**origin, "model": model}
     path = expanded(weights, "weights")
     file = path / "state.pt" if path.is_dir() else path
     if not file.is_file():

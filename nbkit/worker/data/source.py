@@ -210,13 +210,11 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
 def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
     """Yield what is not read, or not shown as it is."""
     if count := len(manifest.unreadable):
-        what = "image is" if count == 1 else "images are"
-        reasons = reasons_in_words(manifest.unreadable)
-        yield f"{count:,} unreadable {what} skipped: {reasons}"
+        images = plural(count, "unreadable image is", "unreadable images are")
+        yield f"{images} skipped: {reasons_in_words(manifest.unreadable)}"
     if count := sum(manifest.skipped_files.values()):
-        are = "is" if count == 1 else "are"
-        kinds = in_words(manifest.skipped_files)
-        yield f"{plural(count, 'file')} {are} skipped: {kinds}"
+        files = plural(count, "file is", "files are")
+        yield f"{files} skipped: {in_words(manifest.skipped_files)}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
         noun, nouns = "class", "classes"
@@ -229,15 +227,15 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield _high_bit_depth(manifest)
     never = config.task == "train" and config.evaluation_period_epochs is None
     if never and (count := len(manifest.evaluation)):
-        what = "image is" if count == 1 else "images are"
-        why = "evaluation_period_epochs=None"
-        yield f"{count:,} evaluation {what} not used: {why}"
+        images = plural(count, "evaluation image is", "evaluation images are")
+        yield f"{images} not used: evaluation_period_epochs=None"
 
 
 def _high_bit_depth(manifest: Manifest) -> str:
     grey = manifest.high_bit_depth
-    images, are = ("image", "is") if grey.count == 1 else ("images", "are")
-    text = f"{grey.count:,} grayscale {images} of more than 8 bits {are} reduced to 8"
+    images = plural(grey.count, "grayscale image")
+    are = "is" if grey.count == 1 else "are"
+    text = f"{images} of more than 8 bits {are} reduced to 8"
     if not grey.coarse:
         return text
     shown = ", ".join(grey.first[:_LISTED_IN_MESSAGE])

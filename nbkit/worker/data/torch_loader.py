@@ -6,7 +6,6 @@ device, so that a quarter of the data travels.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -99,8 +98,16 @@ class TorchData(ImageData):
         pending = loader.sampler
         assert isinstance(pending, _Pending)
         pending.requests = requests
-        with _signals_held(), _garbage_kept():
+        # Processes begin with signals held back, and with no garbage of this one: a
+        # library's threads do not come along into a forked process, where its
+        # destructor would wait for them for ever.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        gc.freeze()
+        try:
             batches = iter(loader)
+        finally:
+            gc.unfreeze()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for loaded in batches:
             if isinstance(loaded, str):
                 raise ConfigError(loaded)
@@ -180,28 +187,6 @@ class _Batches(Dataset[Any]):
         crop = self._augmentation.crop(decoding, epoch, index)
         with naming(self._samples, index):
             return read_image(self._samples, index), decoding, crop
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold signals back while processes are started, which begin life that way."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """Keep the new processes from collecting what only this one can end."""
-    # A library's threads do not come along into a forked process; there, its destructor
-    # would wait for them for ever.
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _leave_signals_to_the_rank(worker: int) -> None:
