@@ -7,7 +7,6 @@ for each image is in the run's ``predictions.csv``.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +27,7 @@ from nbkit.store.predictions import (
 from nbkit.worker import losses
 from nbkit.worker.data import Data
 from nbkit.worker.precision import Precision
-from nbkit.worker.rank import Rank
+from nbkit.worker.rank import Rank, say
 
 
 def evaluate(
@@ -96,11 +95,10 @@ def _keep(predictions: Predictions | None, rank: Rank) -> None:
         write_predictions(rank.paths.predictions, predictions)
         return
     # A plug-in's loader may have its own order.
-    sys.stdout.write(
+    say(
         "evaluation: labels from the loader differ from those of the manifest, or are "
-        f"in another order, so {rank.paths.predictions.name} is not written\n"
+        f"in another order, so {rank.paths.predictions.name} is not written"
     )
-    sys.stdout.flush()
 
 
 class _Accuracy:

@@ -280,16 +280,16 @@ def _dali(driver: DriverGpus) -> Iterator[Finding]:
     [(cuda, version)] = versions.items()
     package = f"nvidia-dali-cuda{cuda}0"
     replace = f"pip uninstall {package}; {pip_install(*packages_of('dali'))}"
-    words = f"{version} is for CUDA {cuda}"
+    problem = ""
     if driver.cuda and _major(driver.cuda) < cuda:
-        words += f"; the driver supports up to {driver.cuda}"
+        problem = f"; the driver supports up to {driver.cuda}"
         if _major(driver.cuda) < _OLDEST_DALI_CUDA:
             replace = "update the driver, or use another loader"
-        yield Finding("DALI", "warning", words, replace)
-        return
-    if cuda > _OLDEST_DALI_CUDA and driver.dali == "dali" and driver.capabilities:
+    elif cuda > _OLDEST_DALI_CUDA and driver.dali == "dali" and driver.capabilities:
         oldest = min(driver.capabilities, key=_version)
-        words += f", which does not support compute capability {oldest}"
+        problem = f", which does not support compute capability {oldest}"
+    if problem:
+        words = f"{version} is for CUDA {cuda}{problem}"
         yield Finding("DALI", "warning", words, replace)
         return
     yield from _import(

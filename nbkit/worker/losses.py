@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.label_weighting import refuse_one_class
 from nbkit.datasets.manifest import Manifest
-from nbkit.worker.rank import Rank
+from nbkit.worker.rank import Rank, say
 
 
 def training_loss(
@@ -25,11 +23,10 @@ def training_loss(
         weights = label_weights(manifest)
         unknown = [label for label, weight in weights.items() if weight is None]
         if unknown and rank.rank == 0:
-            sys.stdout.write(
+            say(
                 f"label_weighting: weight 1 for {', '.join(unknown)}, present in all "
-                "or no training images\n"
+                "or no training images"
             )
-            sys.stdout.flush()
         return nn.BCEWithLogitsLoss(
             pos_weight=torch.tensor(
                 [1.0 if weight is None else weight for weight in weights.values()]

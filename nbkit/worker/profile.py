@@ -8,7 +8,6 @@ steps is measured.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,8 +20,7 @@ from nbkit.errors import StoreError
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder
 from nbkit.store.record import write_json
-from nbkit.visible import encodable
-from nbkit.worker.rank import Rank
+from nbkit.worker.rank import Rank, say
 
 _GETTING_GOING, _TRACED = 1, 3
 _TOP_OPERATORS = 12
@@ -81,11 +79,9 @@ class StepProfile:
         except OSError as error:  # a training is worth more than its profile
             if not isinstance(error, StoreError):
                 error = store_error(self._paths.profile, error)
-            text = f"profile: {error} The training continues without the profiler.\n"
             # On a full disk the log may be full, too.
             with contextlib.suppress(OSError):
-                sys.stdout.write(encodable(text, sys.stdout.encoding))
-                sys.stdout.flush()
+                say(f"profile: {error} The training continues without the profiler.")
 
     def _write_trace(self, traced: Any) -> None:
         path = self._paths.profile

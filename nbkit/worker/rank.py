@@ -31,6 +31,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpu_binding import CpuBinding
+from nbkit.visible import encodable, visible
 
 
 @dataclass
@@ -154,6 +155,12 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
         )
         raise ConfigError(message)
     os.sched_setaffinity(0, cpus)
+
+
+def say(text: str) -> None:
+    """Write a line of the log, whatever names it quotes."""
+    sys.stdout.write(encodable(f"{visible(text)}\n", sys.stdout.encoding))
+    sys.stdout.flush()
 
 
 def device_kind(config: ExperimentConfig) -> str:

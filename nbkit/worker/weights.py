@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
@@ -22,9 +21,8 @@ from nbkit.reading import expanded
 from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths, is_id
 from nbkit.store.record import read_json
-from nbkit.visible import encodable, visible
 from nbkit.worker import checkpoint, models
-from nbkit.worker.rank import Rank
+from nbkit.worker.rank import Rank, say
 
 WeightsState = dict[str, torch.Tensor]
 
@@ -201,9 +199,7 @@ def _check_classes(
 
 def _log(rank: Rank, text: str) -> None:
     if rank.rank == 0:
-        line = encodable(f"weights: {visible(text)}\n", sys.stdout.encoding)
-        sys.stdout.write(line)
-        sys.stdout.flush()
+        say(f"weights: {text}")
 
 
 def _download(url: str, rank: Rank) -> None:

@@ -12,8 +12,8 @@ from nbkit.plural import plural
 from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.image_data import NO_IMAGE, Requests, read_image
 from nbkit.worker.data.images import decode_whole, naming
-from nbkit.worker.data.source import say
 from nbkit.worker.data.window import PixelWindow, Turn
+from nbkit.worker.rank import say
 
 # A network file system answers in a millisecond; several answers are awaited together.
 _READ_THREADS = 16
@@ -88,7 +88,7 @@ class Images:
         if new:
             first = ", ".join(self._samples.name(number) for number in new[:_NAMED])
             more = f" and {len(new) - _NAMED:,} more" if len(new) > _NAMED else ""
-            say(f"{problem}; Pillow is used instead: {first}{more}")
+            say(f"data: {problem}; Pillow is used instead: {first}{more}")
         return replaced
 
     def _is_refused(self, image: ShownImage) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -38,10 +37,9 @@ from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpus import usable_cpus
-from nbkit.visible import encodable, visible
 from nbkit.worker.data.left_out import by_reason
 from nbkit.worker.data.left_out import in_words as reasons_in_words
-from nbkit.worker.rank import Rank
+from nbkit.worker.rank import Rank, say
 
 _POLL_SECONDS = 0.1
 _LISTED_IN_RECORD = 100
@@ -68,7 +66,7 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
         raise ConfigError(problem)
     if rank.rank == 0:
         for note in _notes(config, manifest):
-            say(note)
+            say(f"data: {note}")
     if manifest.is_multi_label:
         check_several_labels(config, len(manifest.classes))
     return manifest
@@ -160,12 +158,6 @@ def _link_manifest(stored: Path, target: Path) -> None:
         raise store_error(target, error) from error
 
 
-def say(text: str) -> None:
-    """Write a line of the log, whatever names it quotes."""
-    sys.stdout.write(encodable(f"data: {visible(text)}\n", sys.stdout.encoding))
-    sys.stdout.flush()
-
-
 class _Progress:
     """Shows the supervisor, and a reader of the log, that looking continues."""
 
@@ -178,7 +170,7 @@ class _Progress:
         tenth = 10 * done // total
         if tenth > self._printed_tenth:
             self._printed_tenth = tenth
-            say(f"checked {done:,} of {total:,} images")
+            say(f"data: checked {done:,} of {total:,} images")
 
 
 def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
