@@ -16,7 +16,7 @@ from nbkit.datasets.folders import (
     readable,
     subfolders,
 )
-from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
+from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing, is_image
 from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.skipped_files import is_archive, remedy, suffix_kind
 from nbkit.datasets.splits import (
@@ -73,7 +73,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
         tested = files.samples(root / evaluation, classes, may_be_empty=True)
     for folder in dict.fromkeys((root, *read)):
         names = names_in(folder)[1]
-        beside = (name for name in names if _is_image(name) or is_archive(name))
+        beside = (name for name in names if is_image(name) or is_archive(name))
         files.skipped_files.update(map(suffix_kind, beside))
     unread = [
         name
@@ -238,18 +238,14 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES)
-
-
 def _images_in(folder: Path) -> list[str]:
-    return [name for name in names_in(folder)[1] if _is_image(name)]
+    return [name for name in names_in(folder)[1] if is_image(name)]
 
 
 def _holds_image(folder: Path) -> bool:
     """Tell whether an image is in a folder or further down, but not by a link."""
     return any(
-        _is_image(name) and not is_hidden(name)
+        is_image(name) and not is_hidden(name)
         for _, _, names in os.walk(folder)
         for name in names
     )
@@ -304,7 +300,7 @@ class _Files:
                 raise _unclear(self._root, problem, how)
             relative = os.path.relpath(here, self._root)
             for name in files:
-                if _is_image(name):
+                if is_image(name):
                     names.append(f"{relative}/{name}")
                 else:
                     self.skipped_files[suffix_kind(name)] += 1

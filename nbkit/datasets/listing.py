@@ -185,6 +185,11 @@ def alike_classes(classes: Sequence[str]) -> list[str]:
     return [f"{what}: {', '.join(alike)}"] if alike else []
 
 
+def is_image(name: str) -> bool:
+    """Return whether a file is an image, by its name."""
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
 def is_broken_symlink(path: Path) -> bool:
     """Tell whether a path is a link to nothing, or to itself."""
     return path.is_symlink() and not path.exists()

@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
+from nbkit.datasets.listing import Contents, Listing, is_image
 from nbkit.datasets.multi_label import (
     check_patients,
     missing_in_words,
@@ -149,7 +149,7 @@ def _images_below(root: Path) -> dict[str, list[str]]:
         for here, _, files in os.walk(folder):
             place = Path(here).relative_to(root).as_posix()
             for name in files:
-                if name.lower().endswith(IMAGE_SUFFIXES):
+                if is_image(name):
                     paths.setdefault(name, []).append(f"{place}/{name}")
     return paths
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Listing, alike_classes
+from nbkit.datasets.listing import Listing, alike_classes, is_image
 from nbkit.datasets.packed import PackDescription
 from nbkit.datasets.recordio import RecordIOWriter
 from nbkit.datasets.samples import ImageSample, Samples
 from nbkit.datasets.skipped_files import in_words
 from nbkit.datasets.tfrecord import TFRecordWriter
-from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
+from nbkit.datasets.webdataset import WebDatasetWriter, split_name
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import expanded
@@ -162,7 +162,7 @@ def _check_stems(listing: Listing) -> None:
         for sample in samples:
             stem, extension = split_name(sample.name)
             problem = ""
-            if not stem or stem.endswith("/") or not is_image(extension):
+            if not stem or stem.endswith("/") or not is_image(sample.name):
                 problem = f"{sample.name!r} has no image suffix"
             elif "." in extension:
                 problem = f"{sample.name!r} has more than one dot in its name"

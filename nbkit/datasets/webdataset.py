@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing
+from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing, is_image
 from nbkit.datasets.packed import Packed, list_packed
 from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.shards import damaged
@@ -49,11 +49,6 @@ def split_name(path: str) -> tuple[str, str]:
     folder, slash, name = path.rpartition("/")
     stem, _, extension = name.partition(".")
     return f"{folder}{slash}{stem}", extension
-
-
-def is_image(extension: str) -> bool:
-    """Return whether a file is an image, by the rest of its name."""
-    return f".{extension.lower()}".endswith(IMAGE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,7 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             if parts is not None:
                 yield parts
             parts = _Parts(stem)
-        if not is_image(extension):
+        if not is_image(member.name):
             if parts.others.setdefault(extension.lower(), member) is not member:
                 raise _duplicate_error(path, member.name)
         elif parts.image is None:
