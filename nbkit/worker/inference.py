@@ -15,7 +15,6 @@ it is the batch over the mean latency.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -55,21 +54,13 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 def infer(rank: Rank, config: ExperimentConfig) -> None:
     """Time the configured model's forward pass on one device, and score it."""
-    with contextlib.ExitStack() as opened:
-        _infer(rank, config, opened)
-
-
-def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -> None:
     # 1. Device, seeds, images, model
     device = choose_device(rank, config)
     seed(config, device)
     manifest = source.prepare(config, rank)
     # Loaders and models may log as soon as they are made.
     log = MetricsLog(rank, config, 0)
-    opened.callback(log.close)
     batches = _load_data(config, manifest, device)
-    if batches is not None:
-        opened.callback(batches.close)
     outputs = batches.num_classes if batches else 1000
     precision = _precision(config, device)
     model = models.build(config, config.num_classes or outputs)
@@ -121,6 +112,9 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
 
     write_facts(*whose, completed=not stopped, window=log.window, **facts)
     rank.beat(len(config.inference.batch_sizes), Phase.DONE)
+    log.close()
+    if batches is not None:
+        batches.close()
 
 
 class _Served(nn.Module):

@@ -131,22 +131,7 @@ class MetricsLog:
         context.log_with(self.log)
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Write a plug-in's metrics next to those of the steps; see `nbkit.log`.
-
-        Parameters
-        ----------
-        values
-            Numbers by name.
-        step
-            Step of the values; None for the current step.
-
-        Raises
-        ------
-        ConfigError
-            If a value is not a number, or a name is one of the training's own.
-        RunError
-            If called in a process that the rank has forked, such as a loading process.
-        """
+        """Write a plug-in's metrics next to those of the steps; see `nbkit.log`."""
         context.refuse_in_child(self._pid, self._rank.rank)
         if self.is_muted:
             return

@@ -249,7 +249,14 @@ class _Feed:
     def __call__(self) -> _Inputs:
         """Return the next batch; a StopIteration says that there is none."""
         images = self.again.popleft() if self.again else next(self.ahead)
-        inputs = _inputs(images)
+        windows = [image.window for image in images]
+        inputs = _Inputs(
+            [np.frombuffer(image.data, np.uint8) for image in images],
+            np.array([(w.top, w.left) for w in windows], np.int32),
+            np.array([(w.lower, w.right) for w in windows], np.int32),
+            np.array([(w.part_top, w.part_left) for w in windows], np.float32),
+            np.array([(w.part_lower, w.part_right) for w in windows], np.float32),
+        )
         self.under_way.append((images, inputs))
         return inputs
 
@@ -264,17 +271,6 @@ class _Inputs(NamedTuple):
     part_start: np.ndarray
     """Where in these the part begins that is shown."""
     part_end: np.ndarray
-
-
-def _inputs(images: list[ShownImage]) -> _Inputs:
-    windows = [image.window for image in images]
-    return _Inputs(
-        [np.frombuffer(image.data, np.uint8) for image in images],
-        np.array([(w.top, w.left) for w in windows], np.int32),
-        np.array([(w.lower, w.right) for w in windows], np.int32),
-        np.array([(w.part_top, w.part_left) for w in windows], np.float32),
-        np.array([(w.part_lower, w.part_right) for w in windows], np.float32),
-    )
 
 
 def _turn_pixels(pixels: torch.Tensor, turns: list[Turn]) -> None:

@@ -57,19 +57,17 @@ def naming(samples: Samples, index: int) -> Iterator[None]:
     """Name the image of the manifest that cannot be read."""
     try:
         yield
-    except Exception as error:  # decoders raise many kinds
-        raise ConfigError(_unreadable(samples.place(index), error)) from error
-
-
-def _unreadable(place: str, error: Exception) -> str:
-    if isinstance(error, MemoryError):
-        return (
-            f"{place} cannot be decoded: out of memory. Use fewer "
+    except MemoryError as error:
+        message = (
+            f"{samples.place(index)} cannot be decoded: out of memory. Use fewer "
             "loader_config.num_workers, or a smaller image_size."
         )
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    reason = text.splitlines()[0]
-    return (
-        f"{place} is no longer a readable image ({reason}). Restore the file, and do "
-        "not change data that a run uses."
-    )
+        raise ConfigError(message) from error
+    except Exception as error:  # decoders raise many kinds
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        message = (
+            f"{samples.place(index)} is no longer a readable image "
+            f"({text.splitlines()[0]}). Restore the file, and do not change data that "
+            "a run uses."
+        )
+        raise ConfigError(message) from error

@@ -173,7 +173,12 @@ class _Batches(Dataset[Any]):
 
     def _images(self, epoch: int | None, indices: list[int]) -> list[torch.Tensor]:
         size = self._augmentation.size
-        images = [self._read(epoch, index) for index in indices]
+        images: list[tuple[bytes, Decoding, Crop]] = []
+        for index in indices:
+            decoding = self._samples.decoding(index)
+            crop = self._augmentation.crop(decoding, epoch, index)
+            with naming(self._samples, index):
+                images.append((read_image(self._samples, index), decoding, crop))
         decode = _DECODER.decode_crops
         decoded = decode(images, size) if decode else [None] * len(images)
         shown = []
@@ -181,12 +186,6 @@ class _Batches(Dataset[Any]):
             with naming(self._samples, index):
                 shown.append(decode_crop(*image, size) if pixels is None else pixels)
         return shown
-
-    def _read(self, epoch: int | None, index: int) -> tuple[bytes, Decoding, Crop]:
-        decoding = self._samples.decoding(index)
-        crop = self._augmentation.crop(decoding, epoch, index)
-        with naming(self._samples, index):
-            return read_image(self._samples, index), decoding, crop
 
 
 def _leave_signals_to_the_rank(worker: int) -> None:
