@@ -235,26 +235,6 @@ def test_where_time_has_ended_the_passes_only_those_that_were_done_count(
     assert rank["images"] == 3 * 1 + 3 * 4
 
 
-def test_what_was_opened_is_closed_when_something_fails(served, pictures, monkeypatch):
-    load, closed = inference.data.load, []
-
-    def watched(*arguments):
-        batches = load(*arguments)
-        monkeypatch.setattr(batches, "close", lambda: closed.append(batches))
-        return batches
-
-    def failing(*_):
-        message = "nothing goes"
-        raise ConfigError(message)
-
-    monkeypatch.setattr(inference.data, "load", watched)
-    monkeypatch.setattr(models, "build", failing)
-
-    with pytest.raises(ConfigError, match="nothing goes"):
-        served(data=str(pictures))
-    assert len(closed) == 1
-
-
 def test_a_run_of_latencies_reads_well_wherever_runs_are_read(served):
     run = served()
 
