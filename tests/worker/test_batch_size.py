@@ -108,7 +108,7 @@ def test_fits_when_libraries_get_no_memory(monkeypatch, hidden, message):
         finally:
             raise RuntimeError(message)
 
-    monkeypatch.setattr(batch_size.synthetic, "load", run_out)
+    monkeypatch.setattr(batch_size.synthetic, "Synthetic", run_out)
 
     assert not batch_size.fits(ExperimentConfig(), CPU, 16)
 
@@ -129,7 +129,7 @@ def test_an_error_of_the_program_ends_the_search(monkeypatch):
         message = "CUDA error: device-side assert triggered"
         raise RuntimeError(message)
 
-    monkeypatch.setattr(batch_size.synthetic, "load", fail)
+    monkeypatch.setattr(batch_size.synthetic, "Synthetic", fail)
 
     with pytest.raises(RuntimeError, match="device-side assert"):
         batch_size.fits(ExperimentConfig(), CPU, 16)
