@@ -10,7 +10,7 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
@@ -21,12 +21,12 @@ from nbkit.server.gauges import Gauges
 from nbkit.server.history import History
 from nbkit.server.reports import Reports
 from nbkit.server.run_table import NEWEST, StoredRunTable, StoreView
-from nbkit.server.sessions import JupyterKernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.stream import Hub, Viewer
 from nbkit.server.tensorboards import TensorBoards
 from nbkit.store.paths import store_folder
 from nbkit.store.processes import RUN_ID_VARIABLE
+from nbkit.telemetry.holders import Kernel
 from nbkit.visible import visible
 
 FEED_COMMAND = ("-m", "nbkit.telemetry.feed", "--run-marker", RUN_ID_VARIABLE)
@@ -57,7 +57,7 @@ class Monitor:
         self,
         settings: Settings,
         runs: StoredRunTable,
-        list_kernels: Callable[[], Awaitable[list[JupyterKernel]]],
+        list_kernels: Callable[[], Awaitable[list[Kernel]]],
         tensorboards: TensorBoards,
         log: logging.Logger,
         feed_command: Sequence[str] = FEED_COMMAND,
@@ -134,7 +134,7 @@ class Monitor:
         kernels = await self.kernels() or []
         return await self.store.do(lambda: self.runs.poll(kernels, limit))
 
-    async def kernels(self) -> list[JupyterKernel] | None:
+    async def kernels(self) -> list[Kernel] | None:
         """Return the server's kernels; None if it fails to tell, which is logged."""
         try:
             kernels = await self._list_kernels()
@@ -188,7 +188,7 @@ class Monitor:
     async def _poll_once(self) -> None:
         kernels = await self.kernels()
         if kernels is not None:
-            self._feed.send(kernels=[kernel.to_dict() for kernel in kernels])
+            self._feed.send(kernels=[*map(asdict, kernels)])
         view = await self.store.do(lambda: self.runs.poll(kernels or []))
         self._feed.send(runs=view.active)
         if self._wants_past:

@@ -29,7 +29,6 @@ from nbkit.server.run_row import (
     queue_of,
     times_of,
 )
-from nbkit.server.sessions import JupyterKernel
 from nbkit.server.study_table import StudyTable
 from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
@@ -37,6 +36,7 @@ from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress
 from nbkit.store.record import RunState, of_newest_attempt, read_json, unix_seconds
 from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_folders
+from nbkit.telemetry.holders import Kernel
 
 NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
@@ -105,7 +105,7 @@ class StoredRunTable:
         self._steps_until = 0.0
         self._studies = StudyTable(self._relative)
 
-    def poll(self, kernels: Sequence[JupyterKernel], limit: int = NEWEST) -> StoreView:
+    def poll(self, kernels: Sequence[Kernel], limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""
         self._steps_until = time.monotonic() + STEPS_SECONDS
         owners = self._kernel_owners(kernels)
@@ -131,7 +131,7 @@ class StoredRunTable:
         rows, studies = [dict(seen.row) for seen in runs], self._studies.poll()
         return StoreView(rows, active, past[:_PAST_RUNS], studies)
 
-    def read_run(self, run_id: str, kernels: Sequence[JupyterKernel]) -> Row:
+    def read_run(self, run_id: str, kernels: Sequence[Kernel]) -> Row:
         """Return one run's row."""
         self._steps_until = time.monotonic() + STEPS_SECONDS
         folder = find_exactly(run_id)
@@ -154,9 +154,7 @@ class StoredRunTable:
             self._folders_stamp = stamp if settled else None
         return self._folders
 
-    def _kernel_owners(
-        self, kernels: Iterable[JupyterKernel]
-    ) -> dict[tuple[int, int], str]:
+    def _kernel_owners(self, kernels: Iterable[Kernel]) -> dict[tuple[int, int], str]:
         """Return notebooks by pid and start time: a pid alone may be another's now."""
         start_ticks: dict[tuple[str, int], int | None] = {}
         owners: dict[tuple[int, int], str] = {}

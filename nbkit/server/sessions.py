@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_client.session import Session
 from jupyter_core.utils import ensure_async
 
-
-@dataclass(frozen=True)
-class JupyterKernel:
-    """One kernel of the server, of any language."""
-
-    kernel_id: str
-    pid: int | None
-    """None if it runs on another or an unknown machine."""
-    name: str
-    path: str | None
-    """The notebook, relative to the server's root; None for a console."""
-    idle_since: float | None
-    """End of its newest cell in seconds since 1970; None unless it is idle."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
+from nbkit.telemetry.holders import Kernel
 
 
 class Kernels:
@@ -37,7 +20,7 @@ class Kernels:
         self._sessions = session_manager
         self._cells: dict[str, _Cells] = {}
 
-    async def running(self) -> list[JupyterKernel]:
+    async def running(self) -> list[Kernel]:
         """Return every kernel; the request does not count as activity."""
         paths: dict[str, str] = {}
         for session in await ensure_async(self._sessions.list_sessions()):
@@ -46,14 +29,14 @@ class Kernels:
         ids = list(self._kernels.list_kernel_ids())
         for ended in self._cells.keys() - ids:
             self._cells.pop(ended).close()
-        kernels: list[JupyterKernel] = []
+        kernels: list[Kernel] = []
         for kernel_id in ids:
             try:
                 kernel = self._kernels.get_kernel(kernel_id)
             except KeyError:  # it has just ended
                 continue
             kernels.append(
-                JupyterKernel(
+                Kernel(
                     kernel_id=kernel_id,
                     pid=_pid(kernel),
                     name=str(getattr(kernel, "kernel_name", "")),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NvmlUnavailableError
@@ -41,10 +40,6 @@ class Wait:
             f"Machine still busy after {self.waited_seconds:.0f} s: "
             f"{_in_words(self.busy)}."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 def wait_for(

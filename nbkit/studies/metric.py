@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, Literal, Self, cast
+from typing import Literal, Self, cast
 
 from nbkit.errors import ConfigError, DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
@@ -108,10 +108,6 @@ class Metric:
             return None
         floors = noise_floors_below(values, base_values, higher_is_better=is_higher)
         return None if floors is None or floors <= self.discard_floors else floors
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
 
     def value(self, run: Run) -> float:
         """Return the metric of a finished run.

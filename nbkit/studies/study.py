@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -234,7 +234,7 @@ class Study(StoredStudy):
             "study_id": root.name,
             **written,
             "kind": kind,
-            "metric": None if compared_by is None else compared_by.to_dict(),
+            "metric": None if compared_by is None else asdict(compared_by),
             "programs": kept,
             "created": utc_now(),
             "unrepeated": list(unrepeated or {}),
@@ -370,7 +370,7 @@ class Study(StoredStudy):
         configs = [arms[name] for name in names]
         with variables_set(self.environment):
             wait = wait_for(configs, patience_seconds, say)
-        self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
+        self._write(waits=[*self._content.get("waits", []), asdict(wait)])
 
     def _run_in_turn(
         self,

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.topology import Cpu
@@ -44,10 +43,6 @@ class CpuBinding:
     reason: str | None = None
     """Why the rank is not bound as requested, or only to the CPUs that it had before;
     None if it is bound."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -36,16 +36,16 @@ _DOUBT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of the Jupyter server."""
+    """A kernel of the Jupyter server, of any language."""
 
     kernel_id: str
     pid: int | None = None
-    """Process id; None for a kernel on another machine."""
+    """Process id; None if it runs on another or an unknown machine."""
     name: str | None = None
     path: str | None = None
-    """Path of its notebook, relative to the server's root."""
+    """Path of its notebook, relative to the server's root; None for a console."""
     idle_since: float | None = None
-    """When it became idle: Unix time in seconds; None while busy."""
+    """End of its newest cell: Unix time in seconds; None unless it is idle."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from nbkit.config import ExperimentConfig
@@ -91,10 +91,6 @@ class Section:
     controls: tuple[Control, ...]
     is_open: bool
     """Whether it is unfolded at first."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 def sections() -> list[Section]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import anywidget
@@ -62,7 +62,7 @@ class FormPanel(anywidget.AnyWidget):
         # Before anything that may fail: close() ends it.
         self._look = GpuLook(self._show_gpus)
         super().__init__(
-            sections=[section.to_dict() for section in form_sections],
+            sections=[*map(asdict, form_sections)],
             entered=entered_of(config, self.controls),
             gpus=READING,
             partitions=NOT_ASKED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
@@ -48,7 +49,7 @@ def write_facts(
         "rank": rank.rank,
         # What a scheduler calls the node; None on the only machine of a run.
         "node": os.environ.get("NBKIT_NODE"),
-        "binding": rank.binding and rank.binding.to_dict(),
+        "binding": rank.binding and asdict(rank.binding),
         "device": _device(device),
         "cpus": sorted(os.sched_getaffinity(0)),
         "num_cpus": os.cpu_count(),

@@ -21,8 +21,8 @@ from nbkit.server import feed as feed_module
 from nbkit.server.feed import SamplerFeed
 from nbkit.server.monitor import Monitor, Settings
 from nbkit.server.run_table import StoredRunTable
-from nbkit.server.sessions import JupyterKernel
 from nbkit.server.tensorboards import TensorBoards
+from nbkit.telemetry.holders import Kernel
 
 # It hears of no pipe that is closed: it has to be killed.
 DEAF = """
@@ -62,7 +62,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(child, "KILLED_SECONDS", 60)
 
 
-async def no_kernels() -> list[JupyterKernel]:
+async def no_kernels() -> list[Kernel]:
     return []
 
 

@@ -21,11 +21,12 @@ from nbkit.reading import read_file
 from nbkit.server import rest
 from nbkit.server.monitor import Monitor, Settings
 from nbkit.server.run_table import StoredRunTable
-from nbkit.server.sessions import JupyterKernel, Kernels
+from nbkit.server.sessions import Kernels
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.tensorboards import TensorBoards
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
+from nbkit.telemetry.holders import Kernel
 from tests.launch.conftest import plugins, small, store
 from tests.server.stored_runs import store_run
 from tests.waiting import wait_until
@@ -210,7 +211,7 @@ def test_another_users_run_is_shown_and_not_stopped(some, monkeypatch):
 
 
 def test_kernels_that_cannot_be_listed_hide_no_run(some, caplog):
-    async def fail() -> list[JupyterKernel]:
+    async def fail() -> list[Kernel]:
         message = "no sessions"
         raise RuntimeError(message)
 

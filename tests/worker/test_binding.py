@@ -30,7 +30,7 @@ binding.read_cpus = lambda: read_cpus(root)
 gpu.numa_node_of = lambda bus_id: numa_node_of(bus_id, root)
 first = SimpleNamespace(local_rank=0, local_world_size=1)
 config = ExperimentConfig(cpu_binding="numa", device=sys.argv[2])
-found = binding.bind(first, config).to_dict()
+found = vars(binding.bind(first, config))
 assert "torch" not in sys.modules
 threads = os.environ["OMP_NUM_THREADS"]
 print(json.dumps([found, sorted(os.sched_getaffinity(0)), threads]))

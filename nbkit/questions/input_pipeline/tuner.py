@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError, RunFailedError
@@ -53,7 +53,7 @@ def prepare(plan: PipelinePlan) -> PipelinePlan:
         environment=plan.environment,
     )
     if wait is not None:
-        prepared = {**plan.prepared, "wait_before_tuning": wait.to_dict()}
+        prepared = {**plan.prepared, "wait_before_tuning": asdict(wait)}
         plan = replace(plan, prepared=prepared)
     return with_tuning(plan, tuning, tuned)
 

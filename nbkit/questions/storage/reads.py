@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Reads:
                 {"place": place, "speed": speed.to_dict()}
                 for place, speed in self.speeds
             ],
-            **({"wait_before_reads": self.wait.to_dict()} if self.wait else {}),
+            **({"wait_before_reads": asdict(self.wait)} if self.wait else {}),
         }
 
     @classmethod
