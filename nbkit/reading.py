@@ -132,6 +132,15 @@ def read_end(path: Path, most_bytes: int) -> tuple[bytes, int]:
         return file.read(size - left_out), left_out
 
 
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return a file's inode, time of change in ns and size; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def regular_files(folder: Path, suffix: str) -> list[Path]:
     """Return the regular files of a folder by name; one that cannot be read has none.
 

@@ -10,6 +10,7 @@ from typing import Any
 from nbkit import clock
 from nbkit.live.metrics import LiveMetrics, final_rate
 from nbkit.live.running_time import running_time, unix
+from nbkit.reading import file_stamp
 from nbkit.store.nonfinite import FiniteFollower
 from nbkit.store.progress import progress
 from nbkit.store.record import DAMAGE_ERRORS, RunState, damage_words, read_json
@@ -26,10 +27,10 @@ IMAGES_PER_SECOND = (
 _MOST_RATES = 10_000
 _MOST_UNREAD = 8
 
-_Stamp = tuple[int, int]
+_Stamp = tuple[int, int, int]
 
 _rates: dict[Path, tuple[_Stamp, float | None]] = {}
-"""Rates of ended runs, and the size and time of the file that they are from."""
+"""Rates of ended runs, and the stamp of the file that they are from."""
 
 _finite: dict[Path, tuple[int, FiniteFollower]] = {}
 """By file what its lines have said so far, and its inode: it is read on."""
@@ -107,17 +108,15 @@ def nonfinite_words(
     Empty where there was no time to read all: the next call continues from there.
     """
     path = run.paths.metrics
-    try:
-        status = path.stat()
-    except FileNotFoundError:
+    if (stamp := file_stamp(path)) is None:
         return {"nonfinite": None}
     inode, follower = _finite.pop(path, (None, None))
-    if follower is None or inode != status.st_ino:
+    if follower is None or inode != stamp[0]:
         follower = FiniteFollower(path)
     if len(_finite) >= _MOST_RATES:
         _finite.clear()
     nonfinite = follower.first_nonfinite(run.worker, limit_seconds)
-    _finite[path] = status.st_ino, follower
+    _finite[path] = stamp[0], follower
     if not follower.has_all:
         return {}
     return {"nonfinite": None if nonfinite is None else str(nonfinite)}
@@ -130,11 +129,8 @@ def ended_rate(
     if not state.is_final:
         return {}
     path = run.paths.metrics
-    try:
-        status = path.stat()
-    except FileNotFoundError:
+    if (stamp := file_stamp(path)) is None:
         return {"images_per_second": None}
-    stamp = status.st_size, status.st_mtime_ns
     cached = _rates.get(path)
     if cached is not None and cached[0] == stamp:
         return {"images_per_second": cached[1]}

@@ -6,7 +6,6 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from nbkit import clock, statistics
@@ -16,6 +15,7 @@ from nbkit.live.log_tail import LINES, LogTail
 from nbkit.live.metrics import LiveMetrics
 from nbkit.live.running_time import running_time
 from nbkit.live.series import Series
+from nbkit.reading import file_stamp
 from nbkit.review.diagnosis import diagnosis_of
 from nbkit.review.facts import put_together
 from nbkit.store.paths import RunPaths
@@ -59,9 +59,9 @@ class LiveRun:
         self.more_curves: frozenset[str] = frozenset()
         """Names that viewers have chosen beyond the first twelve."""
         self._record: Values = {}
-        self._record_stamp: tuple[int, ...] = ()
+        self._record_stamp: tuple[int, int, int] | None = None
         self._worker: Values = {}
-        self._worker_stamp: tuple[int, ...] = ()
+        self._worker_stamp: tuple[int, int, int] | None = None
         self._config = read_json(run.paths.config) or {}
         self._fields = _fields(self._config, run.paths)
         self._parts: Values = {}
@@ -100,9 +100,9 @@ class LiveRun:
             raise StoreError(message)
         # First: what a run writes before its end is read after its end was seen.
         self.state = self.run.state
-        if (stamp := _stamp(self.run.paths.record)) != self._record_stamp:
+        if (stamp := file_stamp(self.run.paths.record)) != self._record_stamp:
             self._record, self._record_stamp = self.run.record, stamp
-        if (stamp := _stamp(self.run.paths.worker)) != self._worker_stamp:
+        if (stamp := file_stamp(self.run.paths.worker)) != self._worker_stamp:
             self._worker, self._worker_stamp = self.run.worker, stamp
         has_all = self.metrics.read(limit_seconds)
         self.devices.read(self._device_uuids(), is_over=self.state.is_final)
@@ -333,15 +333,6 @@ def _texts(fields: Iterable[tuple[str, Any]]) -> list[list[str]]:
         [visible(name), visible(f"{value}")[:_MOST_VALUE_CHARACTERS]]
         for name, value in fields
     ][:_MOST_FIELDS]
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Return what changes with a file that is replaced as a whole; empty without it."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return ()
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _cause(state: str, cause: Values | None) -> Values | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.reading import read_file
+from nbkit.reading import file_stamp, read_file
 from nbkit.server.child import REFUSED, how_it_ended
 from nbkit.server.tensorboard_groups import study_content
 from nbkit.store.ownership import is_of_others
@@ -24,7 +24,7 @@ _PAGE_BYTES = 64 << 20
 _MOST_PAGES = 4
 """So many are kept in memory; with charts each takes some 100 kB."""
 
-_Stamp = tuple[tuple[int, int], ...]
+_Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ReportError(Exception):
@@ -118,11 +118,11 @@ def study_files(study_id: str) -> StudyFiles:
     content = study_content(study_id)
     paths = StudyPaths(studies_folder() / study_id)
     files = [paths.study, *_records(content.get("runs") or [])]
-    stamp = tuple(map(_stamp, files))
+    stamp = tuple(map(file_stamp, files))
     page: bytes | None = None
     with suppress(FileNotFoundError, StoreError):
         saved = paths.root / "report.html"
-        is_newest = saved.stat().st_mtime_ns > max(time for time, _ in stamp)
+        is_newest = saved.stat().st_mtime_ns > max(each[1] for each in stamp if each)
         # What came in a bundle, or others can write, was not made by this user.
         if is_newest and not is_of_others(paths.imported, [paths.root, saved]):
             page = read_file(saved, _PAGE_BYTES)
@@ -134,11 +134,3 @@ def _records(runs: list[Any]) -> Iterator[Path]:
         run_id = run.get("run_id") if isinstance(run, dict) else None
         if isinstance(run_id, str) and is_id(run_id):
             yield RunPaths(runs_folder() / run_id).record
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except FileNotFoundError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size

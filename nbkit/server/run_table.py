@@ -15,6 +15,7 @@ from typing import Any
 
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.live.rows import ended_rate, nonfinite_words
+from nbkit.reading import file_stamp
 from nbkit.server.active_runs import ActiveRuns
 from nbkit.server.run_row import (
     Row,
@@ -45,7 +46,7 @@ STEPS_SECONDS = 0.5  # per poll, for reading all steps of runs
 _SETTLED_SECONDS = 2.0
 """A folder that changed later than this before a poll may change in the same tick."""
 
-Stamp = tuple[tuple[int, int] | None, ...]
+Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class StoredRunTable:
         """Return a run; None if it was just removed, or is outside the store."""
         paths = RunPaths(folder)
         files = (paths.record, paths.submission, paths.metrics, paths.worker)
-        stamp = tuple(_stamp(file) for file in files)
+        stamp = tuple(map(file_stamp, files))
         old = self._seen.get(folder.name)
         if old is not None and old.stamp == stamp and _has_ended_for_good(old):
             return old
@@ -355,11 +356,3 @@ def _json(path: Path) -> Row | None:
         return read_json(path)
     except StoreError:
         return None  # the rank is writing it, or has lost its disk; the run says so
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size

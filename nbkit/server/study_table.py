@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbkit.reading import read_file
+from nbkit.reading import file_stamp, read_file
 from nbkit.store.ownership import is_of_others
 from nbkit.store.paths import StudyPaths, is_id, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
@@ -25,7 +25,7 @@ _REPORT_BYTES = 4 << 20
 _ANSWER_CHARACTERS = 1000
 
 Row = dict[str, Any]
-Stamp = tuple[int | None, ...]
+Stamp = tuple[Any, ...]
 
 
 class StudyTable:
@@ -124,8 +124,9 @@ def _read(folder: Path, row: Row) -> list[Path]:
         row["command"] = visible(str(command or resume))
     result = folder / _RESULT
     if not is_executed:
-        changed_ns = max(_changed_ns(file) or 0 for file in (paths.study, *records))
-        if (_changed_ns(result) or 0) > changed_ns:
+        stamps = map(file_stamp, (paths.study, *records))
+        changed_ns = max(stamp[1] for stamp in stamps if stamp)
+        if (made := file_stamp(result)) and made[1] > changed_ns:
             report = parse_json(read_file(result, _REPORT_BYTES), result)
             row["answer"] = _shorten_answer(report["answer"])
     return watched
@@ -147,14 +148,7 @@ def _newest_folders() -> list[Path]:
 def _stamp(folder: Path, row: Row, watched: list[Path]) -> Stamp:
     """Return what changes with the row: files, and whether a process still works."""
     files = [folder / name for name in ("study.json", "progress.json", _RESULT)]
-    stamps = tuple(map(_changed_ns, [*files, *watched]))
+    stamps = tuple(map(file_stamp, [*files, *watched]))
     # Its process may end without a word.
     is_due = int(time.time() // 10) if row["state"] == "running" else None
     return *stamps, is_due
-
-
-def _changed_ns(file: Path) -> int | None:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return None
