@@ -26,6 +26,11 @@ _GIB = 1 << 30
 _SILENT_SECONDS = 10.0
 """Lines do not wait for a host that tells nothing for longer than others do."""
 
+_SHOWN = (
+    *("name", "uuid", "gpu_utilization_percent", "power_watts", "power_limit_watts"),
+    *("memory_used_bytes", "memory_total_bytes"),
+)
+
 DeviceRow = dict[str, Any]
 Value = Callable[[DeviceRow], float | None]
 
@@ -168,29 +173,14 @@ def sample_of(line: bytes) -> Iterator[DeviceRow]:
 def own_rows(sample: DeviceRow, own: frozenset[str], host: str) -> Iterator[DeviceRow]:
     """Yield the values of a run's GPUs and MIG instances in a host's sample."""
     for gpu in sample.get("gpus") or ():
-        label = {"host": host, "index": gpu["index"], "name": gpu.get("name")}
-        if not own or gpu.get("uuid") in own:
+        parts = [gpu] if not own or gpu.get("uuid") in own else []
+        # Utilization and power are those of the whole board, others' work too: an
+        # instance has none.
+        instances = gpu.get("mig_instances") or ()
+        for part in (*parts, *(mig for mig in instances if mig["uuid"] in own)):
             yield {
-                **label,
-                "uuid": gpu.get("uuid"),
-                "gpu_utilization_percent": gpu.get("gpu_utilization_percent"),
-                "memory_used_bytes": gpu.get("memory_used_bytes"),
-                "memory_total_bytes": gpu.get("memory_total_bytes"),
-                "memory_unified": gpu.get("memory_unified", False),
-                "power_watts": gpu.get("power_watts"),
-                "power_limit_watts": gpu.get("power_limit_watts"),
+                "host": host,
+                "index": gpu["index"],
+                "memory_unified": part.get("memory_unified", False),
+                **{name: part.get(name) for name in _SHOWN},
             }
-        for instance in gpu.get("mig_instances") or ():
-            if instance["uuid"] in own:
-                # Utilization and power are those of the whole board, others' work too.
-                yield {
-                    **label,
-                    "name": instance.get("name"),
-                    "uuid": instance["uuid"],
-                    "gpu_utilization_percent": None,
-                    "memory_used_bytes": instance.get("memory_used_bytes"),
-                    "memory_total_bytes": instance.get("memory_total_bytes"),
-                    "memory_unified": False,
-                    "power_watts": None,
-                    "power_limit_watts": None,
-                }

@@ -10,8 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from nbkit.review.samples import system_rows
 from nbkit.store.stored_runs import StoredRun
+from nbkit.telemetry.system import system_rows
 
 _FEWEST_SAMPLES = 5
 """Inside the window. A sampler looks once a second, and between two looks the counter

@@ -220,20 +220,22 @@ def _of_series(label: str, members: Sequence[PublishedRow]) -> Iterator[AuditFin
         yield AuditFinding.of("superlinear", label, claim, evidence, first.url)
 
 
+_ALIKE = (
+    *("publisher", "software", "model", "gpu_name", "memory_format"),
+    *("world_size", "nnodes", "data"),
+)
+
+
 def _grouped(
-    rows: Iterable[PublishedRow], *names: str
+    rows: Iterable[PublishedRow],
 ) -> Iterator[tuple[str, list[PublishedRow]]]:
-    """Yield rows that agree in these fields, with a label for them."""
+    """Yield rows of the same software, model and machine, with a label for them."""
     groups: dict[tuple[Any, ...], list[PublishedRow]] = {}
     for row in rows:
-        groups.setdefault(tuple(getattr(row, name) for name in names), []).append(row)
+        groups.setdefault(tuple(getattr(row, name) for name in _ALIKE), []).append(row)
     for key, members in groups.items():
         if len(members) > 1:
             yield ", ".join(str(value) for value in key if value is not None), members
-
-
-_WHOSE = ("publisher", "software", "model")
-_WHERE = ("world_size", "nnodes", "data")
 
 
 def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
@@ -243,8 +245,7 @@ def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
         for row in rows
         if has_convolutions(row.model) and has_tensor_cores(row.gpu_name)
     ]
-    same = (*_WHOSE, "gpu_name", "memory_format", *_WHERE)
-    for label, members in _grouped(eligible, *same):
+    for label, members in _grouped(eligible):
         sixteen = _best(members, SIXTEEN_BIT)
         baseline = _best(members, ("tf32", "fp32"))
         if sixteen is None or baseline is None:
@@ -261,8 +262,7 @@ def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
 
 def _confounded(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
     """Find comparisons of precisions that change the batch as well."""
-    same = (*_WHOSE, "gpu_name", "memory_format", *_WHERE)
-    for label, members in _grouped(rows, *same):
+    for label, members in _grouped(rows):
         batches: dict[str, set[int]] = {}
         for row in members:
             if row.precision and row.batch_size_per_gpu:
@@ -279,12 +279,10 @@ def _confounded(rows: Sequence[PublishedRow]) -> Iterator[AuditFinding]:
 
 
 def _best(
-    rows: Iterable[PublishedRow], precisions: Sequence[str] | None = None
+    rows: Iterable[PublishedRow], precisions: Sequence[str]
 ) -> PublishedRow | None:
-    """Return the fastest row, of these precisions."""
-    candidates = [
-        row for row in rows if precisions is None or row.precision in precisions
-    ]
+    """Return the fastest row of these precisions."""
+    candidates = [row for row in rows if row.precision in precisions]
     return max(candidates, key=_rate, default=None)
 
 

@@ -6,18 +6,17 @@ evaluates, or writes a checkpoint bounds none of them.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nbkit.reading import lines_of, open_regular, parse_object, regular_files
+from nbkit.reading import regular_files
 from nbkit.telemetry.sample import SLOWDOWN_REASONS
+from nbkit.telemetry.system import system_rows
 
 _MINIMUM_SECONDS = 2.0
 """Shares of a shorter time are shares of one or two samples."""
@@ -154,15 +153,6 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
         else:
             joined.append((begin, end))
     return joined
-
-
-def system_rows(path: Path) -> Iterator[Line]:
-    """Yield the headers and samples of one sampler's file."""
-    with open_regular(path) as file:
-        for line in lines_of(file, path):
-            # One may be half written where the host went down.
-            with contextlib.suppress(json.JSONDecodeError):
-                yield parse_object(line)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from nbkit.server.sessions import Kernels
 from nbkit.server.tensorboards import TENSORBOARD_COMMAND, TensorBoards
 from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
 
-_MAX_INTERVAL_SECONDS = 60.0
-_TENSORBOARD_IDLE_SECONDS = 600.0
+_LIMITS = {
+    "interval_seconds": (MIN_INTERVAL_SECONDS, 60.0),
+    "tensorboard_idle_seconds": (1.0, math.inf),
+}
+"""Least and most of the settings that are times."""
 
 
 class NbkitServer(ExtensionApp):
@@ -58,7 +62,7 @@ class NbkitServer(ExtensionApp):
     ).tag(config=True)
 
     tensorboard_idle_seconds = Float(
-        _TENSORBOARD_IDLE_SECONDS,
+        600.0,
         help="""Time in seconds without a request after which a TensorBoard is stopped;
         at least 1 s.""",
     ).tag(config=True)
@@ -73,35 +77,19 @@ class NbkitServer(ExtensionApp):
     kernels: Kernels
     monitor: Monitor
 
-    @validate("interval_seconds")
+    @validate(*_LIMITS)
     def _within_limits(self, proposal: dict[str, Any]) -> float:
-        seconds = proposal["value"]
-        if MIN_INTERVAL_SECONDS <= seconds <= _MAX_INTERVAL_SECONDS:
+        trait, seconds = proposal["trait"], proposal["value"]
+        least, most = _LIMITS[trait.name]
+        if least <= seconds <= most:  # NaN is not
             return seconds
-        if seconds > _MAX_INTERVAL_SECONDS:
-            used = _MAX_INTERVAL_SECONDS
-            why = f"above the maximum of {used:g} s"
-        else:  # also NaN
-            used = MIN_INTERVAL_SECONDS
-            why = f"not at least {used:g} s, the NVML update interval"
+        used = trait.default_value
         self.log.error(
-            "NbkitServer.interval_seconds=%s is %s; %s is used. Set a number from %s "
-            "to %s.",
-            *(seconds, why, used, MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS),
+            "NbkitServer.%s=%s is out of range; %s is used. Set a number from %s to "
+            "%s.",
+            *(trait.name, seconds, used, least, most),
         )
         return used
-
-    @validate("tensorboard_idle_seconds")
-    def _long_enough(self, proposal: dict[str, Any]) -> float:
-        seconds = proposal["value"]
-        if seconds >= 1:
-            return seconds
-        self.log.error(
-            "NbkitServer.tensorboard_idle_seconds=%s must be at least 1 s; %s is used. "
-            "Set a larger number.",
-            *(seconds, _TENSORBOARD_IDLE_SECONDS),
-        )
-        return _TENSORBOARD_IDLE_SECONDS
 
     def initialize_handlers(self) -> None:
         """Add the routes; nothing runs before the first viewer."""

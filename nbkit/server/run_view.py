@@ -87,7 +87,7 @@ class RunViewHandler(SocketHandler):
             # After the handshake: a browser tells a page nothing of a refused one.
             is_gone = isinstance(error, RunNotFoundError) or _is_forbidden(error)
             kind = "gone" if is_gone else "busy"
-            await self._write({"kind": kind, "message": _refusal(run_id, error)})
+            self._send({"kind": kind, "message": _refusal(run_id, error)})
             return
         loop = asyncio.get_running_loop()
 
@@ -119,15 +119,11 @@ class RunViewHandler(SocketHandler):
         with suppress(WebSocketClosedError):
             self.write_message(to_json_line(message).rstrip())
 
-    async def _write(self, message: dict[str, Any]) -> None:
-        with suppress(WebSocketClosedError):
-            await self.write_message(to_json_line(message).rstrip())
-
     async def _show_life(self) -> None:
         """Of a run that has ended nothing else is sent."""
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
-            await self._write({"kind": "beat"})
+            self._send({"kind": "beat"})
 
 
 class CurveHandler(ApiHandler):

@@ -188,18 +188,12 @@ class Feed:
             self._output.write(values)
 
     def _write_inventory(self, holders: list[Any], host: HostSample, t: float) -> None:
-        reading = self._reading
         inventory = {
             "host": self._hostname,
             "interval_seconds": self.interval_seconds,
             "gpus_unavailable": self._unavailable,
             **frames.inventory(
-                reading,
-                reading.gpus,
-                holders,
-                self._setting,
-                host,
-                self._share.read(),
+                self._reading, holders, self._setting, host, self._share.read()
             ),
         }
         if inventory != self._inventory:

@@ -114,7 +114,6 @@ class Rates:
 
 def inventory(
     reading: GpuReading,
-    gpus: Sequence[GpuSample],
     holders: Sequence[list[dict[str, Any]] | None],
     setting: SourceSetting,
     host: HostSample,
@@ -139,7 +138,7 @@ def inventory(
         "cuda_driver_version": reading.cuda_driver_version,
         "gpus": [
             _gpu(gpu, reading.devices.get(gpu.index, GpuDevice(gpu.index)), of_gpu)
-            for gpu, of_gpu in zip(gpus, holders, strict=True)
+            for gpu, of_gpu in zip(reading.gpus, holders, strict=True)
         ],
         "cpus": cpus,
         "usable_cpus": None if share.cpus == cpus else round(share.cpus, 2),

@@ -26,6 +26,7 @@ from nbkit.packages import (
     newest_tested,
 )
 from nbkit.plural import plural
+from nbkit.statistics import size_in_words
 from nbkit.telemetry import gpu_health
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
@@ -137,12 +138,13 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
     if num_gpus > 1:
         needed += _NCCL_BYTES
         who += f" and NCCL between {num_gpus} GPUs"
-    evidence = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
+    free, total = size_in_words(space.free), size_in_words(space.total)
+    evidence = f"{free} of {total} free in {folder}"
     size = math.ceil((space.total - space.free + needed) / 2**30)
     action = (
-        f"about {_mib(needed)} required for {who} (bus error with less): run sudo "
-        f"mount -o remount,size={size}G {folder}, or start the container with docker "
-        f"run --shm-size={size}g"
+        f"about {size_in_words(needed)} required for {who} (bus error with less): run "
+        f"sudo mount -o remount,size={size}G {folder}, or start the container with "
+        f"docker run --shm-size={size}g"
     )
     return check("Shared memory", space.free >= needed, evidence, action)
 
@@ -167,7 +169,7 @@ def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     is_unlimited = soft == resource.RLIM_INFINITY
     names = ", ".join(sorted({port["name"] for port in rdma_ports}))
-    evidence = "unlimited" if is_unlimited else _mib(soft)
+    evidence = "unlimited" if is_unlimited else size_in_words(soft)
     action = f"NCCL requires more for {names}: run ulimit -l unlimited"
     return check("Locked memory", is_unlimited or not names, evidence, action)
 
@@ -189,12 +191,6 @@ def _replay() -> Iterator[Finding]:
     evidence = f"{value}: the sidebar and nbkit monitor replay a trace"
     action = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
     yield Finding("GPU replay", "note", evidence, action)
-
-
-def _mib(size_bytes: int) -> str:
-    if size_bytes >= 2**30:
-        return f"{size_bytes / 2**30:.1f} GiB"
-    return f"{size_bytes / 2**20:.0f} MiB"
 
 
 def _count(soft: int, hard: int) -> str:

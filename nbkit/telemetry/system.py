@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
     # pids. Of a GPU that is divided into MIG instances, those on the instances of ranks
     # count.
     sums = _Sums(set(run_pids))
-    for row in _rows(path):
+    for row in system_rows(path):
         if row["kind"] == "header":
             sums.begin(row)
         else:
@@ -51,14 +53,13 @@ def summarise_systems(
     }
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with open_regular(path) as file:
-            for line in lines_of(file, path):
-                if line.endswith(b"\n"):
-                    yield parse_object(line)
-    except FileNotFoundError:
-        return
+def system_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the headers and samples of one sampler's file; none without it."""
+    with suppress(FileNotFoundError), open_regular(path) as file:
+        for line in lines_of(file, path):
+            # One may be half written where the host went down.
+            with suppress(json.JSONDecodeError):
+                yield parse_object(line)
 
 
 @dataclass

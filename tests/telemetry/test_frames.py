@@ -141,7 +141,7 @@ def _inventory(gpu, device=None, setting=None, share=ALL):
     reading = GpuReading((gpu,), {} if device is None else {device.index: device})
     host = HostSample(memory_used_bytes=2**30, memory_available_bytes=2**30)
     setting = setting or SourceSetting("nvml")
-    return inventory(reading, reading.gpus, [None], setting, host, share)
+    return inventory(reading, [None], setting, host, share)
 
 
 def test_an_inventory_names_reasons_by_column():
