@@ -121,19 +121,12 @@ class Bound:
     """Upper bound of the training rate of one GPU."""
 
     gpu_name: str
-    precision: str
     fusion: Fusion
-    batch_size: int
     images_per_second: float
     """Rate with each kernel limited by memory or arithmetic, whichever is slower."""
-    memory_images_per_second: float
-    """Rate if memory traffic were the only limit."""
-    compute_images_per_second: float
-    """Rate if arithmetic were the only limit."""
     memory_bound_share: float
     """Share of the time in memory-bound kernels."""
     bytes_per_image: float
-    flop_per_image: float
     source: str
     """Source of the GPU's peak rates."""
 
@@ -172,15 +165,10 @@ def resnet50_bound(
     )
     return Bound(
         gpu_name=peaks.gpu_name,
-        precision=precision,
         fusion=fusion,
-        batch_size=batch_size,
         images_per_second=1 / seconds,
-        memory_images_per_second=1 / sum(memory),
-        compute_images_per_second=1 / sum(compute),
         memory_bound_share=memory_bound / seconds,
         bytes_per_image=sum(memory) * peaks.memory_bandwidth_bytes_per_second,
-        flop_per_image=sum(kernel.flop for kernel in kernels),
         source=peaks.source,
     )
 

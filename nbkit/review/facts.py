@@ -236,6 +236,7 @@ def _world_size(config: Line, worker: Line) -> int:
 
 def _rank_times(rank: Line) -> RankTimes:
     busy, counted = rank.get("host_cpu_seconds"), rank.get("counted_seconds")
+    optional = ("cpu_seconds", "cpu_queue_seconds", "cpus", "num_cpus", "cpu_quota")
     host_busy_cpus = None if busy is None or not counted else busy / counted
     return RankTimes(
         rank=rank["rank"],
@@ -243,13 +244,9 @@ def _rank_times(rank: Line) -> RankTimes:
         total_seconds=rank["step_time_seconds"],
         data_wait_seconds=rank["data_wait_seconds"],
         communication_seconds=rank["communication_exposed_seconds"],
-        cpu_seconds=rank.get("cpu_seconds"),
-        cpu_queue_seconds=rank.get("cpu_queue_seconds"),
-        cpus=rank.get("cpus"),
-        num_cpus=rank.get("num_cpus"),
-        cpu_quota=rank.get("cpu_quota"),
         host_busy_cpus=host_busy_cpus,
         node=rank.get("node"),
+        **{name: rank.get(name) for name in optional},
     )
 
 

@@ -48,6 +48,26 @@ class NbkitHandler(web.RequestHandler):
         number = min(int(since[:20]), _LARGEST_SEQ) if since and is_number else None
         return stream, number
 
+    def refuse(self, status: int, message: str) -> None:
+        """Answer that it is not done, and what to do now."""
+        raise NotImplementedError
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Answer an error with its status."""
+        try:
+            yield
+        except RunNotFoundError as error:
+            self.refuse(404, str(error))
+        except ConfigError as error:
+            self.refuse(400, str(error))
+        except RunError as error:
+            self.refuse(409, str(error))
+        except LaunchError as error:
+            self.refuse(503, str(error))
+        except OSError as error:
+            self.refuse(503, unreadable(error))
+
     def log_exception(
         self,
         typ: type[BaseException] | None,
@@ -78,22 +98,6 @@ class ApiHandler(NbkitHandler, APIHandler):
     def refuse(self, status: int, message: str) -> None:
         """Answer that it is not done, and what to do now."""
         self.reply({"message": message}, status)
-
-    @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """Answer an error with its status."""
-        try:
-            yield
-        except RunNotFoundError as error:
-            self.refuse(404, str(error))
-        except ConfigError as error:
-            self.refuse(400, str(error))
-        except RunError as error:
-            self.refuse(409, str(error))
-        except LaunchError as error:
-            self.refuse(503, str(error))
-        except OSError as error:
-            self.refuse(503, unreadable(error))
 
     def body(self, *known: str) -> dict[str, Any]:
         """Return the fields of the request's JSON object."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ def describe_notebooks() -> list[dict[str, str]]:
     own = [entry.name for entry in notebooks_of_questions() if entry.name in paths]
     # Those of a site come after them.
     return [
-        {"name": name, **_description(paths[name], paths[name].stat().st_mtime_ns)}
+        {"name": name, **_description(paths[name])}
         for name in (*own, *sorted(paths.keys() - own))
     ]
 
@@ -35,12 +34,8 @@ async def copy_notebook(contents_manager: Any, path: Path, folder: str) -> str:
     return target
 
 
-@functools.cache
-def _description(path: Path, changed_ns: int) -> dict[str, str]:
-    """Return the first heading, and the first paragraph below it.
-
-    Read once for each time stamp.
-    """
+def _description(path: Path) -> dict[str, str]:
+    """Return the first heading, and the first paragraph below it."""
     texts = [
         "".join(cell["source"])
         for cell in _read(path)["cells"]

@@ -7,9 +7,8 @@ from typing import Any
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from nbkit.errors import RunNotFoundError
-from nbkit.server.handler import FramedHandler, unreadable
-from nbkit.server.reports import ReportError, study_files
+from nbkit.server.handler import FramedHandler
+from nbkit.server.reports import study_files
 
 # Nothing of a page runs: what is in it may come from a study of others. Its sources are
 # links, which open beside it.
@@ -28,16 +27,9 @@ class ReportHandler(FramedHandler):
     async def get(self, study_id: str) -> None:
         """Return the report as of now."""
         monitor = self.monitor
-        try:
+        with self.refusing():
             study = await monitor.store.do(lambda: study_files(study_id))
             page = await monitor.reports.page(study_id, study)
-        except RunNotFoundError as error:
-            self.refuse(404, str(error))
-        except ReportError as error:
-            self.refuse(409, str(error))
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-        else:
             self.set_header("Content-Type", "text/html; charset=utf-8")
             self.set_header("Cache-Control", "no-store")
             # In addition to Jupyter's own, which limits framing: both hold.

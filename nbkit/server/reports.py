@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import StoreError
+from nbkit.errors import RunError, StoreError
 from nbkit.reading import file_stamp, read_file
 from nbkit.server.child import REFUSED, how_it_ended
 from nbkit.server.tensorboard_groups import study_content
@@ -25,10 +25,6 @@ _MOST_PAGES = 4
 """So many are kept in memory; with charts each takes some 100 kB."""
 
 _Stamp = tuple[tuple[int, int, int] | None, ...]
-
-
-class ReportError(Exception):
-    """There is no report, and why."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class Reports:
         """Held by the one process that makes a report."""
 
     async def page(self, study_id: str, study: StudyFiles) -> bytes:
-        """Return the page of a study; raise `ReportError` with why there is none."""
+        """Return the page of a study; raise `RunError` with why there is none."""
         page = study.page or self._cached(study_id, study.stamp)
         if page is not None:
             return page
@@ -94,7 +90,7 @@ class Reports:
                 f"The report was not ready after {self._limit_seconds:g} s. In a "
                 f"terminal, run nbkit report {study_id}"
             )
-            raise ReportError(message) from None
+            raise RunError(message) from None
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -102,14 +98,14 @@ class Reports:
                 await process.wait()
         text = words.decode(errors="replace").strip()
         if process.returncode == REFUSED:
-            raise ReportError(text)
+            raise RunError(text)
         if process.returncode:
             last = text.splitlines()[-1:] or [how_it_ended(process.returncode)]
             message = (
                 f"The report failed ({last[0][:300]}). To see the full error, run in a "
                 f"terminal: nbkit report {study_id}"
             )
-            raise ReportError(message)
+            raise RunError(message)
         return page
 
 

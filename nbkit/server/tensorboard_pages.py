@@ -54,13 +54,24 @@ _OWN_PAGES = ("text/html", "application/javascript", "text/javascript")
 directly must not run scripts as the user."""
 
 
-class _Opener(ApiHandler):
-    async def _open(self, key: str, find: Callable[[], EventFiles]) -> None:
-        """Have a TensorBoard of what is found started, unless it is there.
+class OpenHandler(ApiHandler):
+    """A TensorBoard of one run, of the runs of a study, or of the newest runs."""
+
+    # It changes nothing: who may see runs may see their curves.
+    @web.authenticated
+    @authorized("read")
+    async def post(self, kind: str = "", name: str = "") -> None:
+        """Have one started, or have it show the runs of now.
 
         A page that shows one asks it to be kept: a store of many runs is not searched
         for that each time.
         """
+        openers: dict[str, tuple[str, Callable[[], EventFiles]]] = {
+            "": (_ALL_RUNS, all_curves),
+            "runs": (name, lambda: curves_of_run(name)),
+            "studies": (f"{_STUDY}{name}", lambda: curves_of_study(name)),
+        }
+        key, find = openers[kind]
         boards = self.monitor.tensorboards
         files, started = None, False
         with self.refusing():
@@ -75,37 +86,6 @@ class _Opener(ApiHandler):
             if files is not None:
                 answer |= {"shown": len(files.folders), "total": files.total}
             self.reply(answer)
-
-
-class OpenHandler(_Opener):
-    """A TensorBoard of one run."""
-
-    # It changes nothing: who may see runs may see their curves.
-    @web.authenticated
-    @authorized("read")
-    async def post(self, run_id: str) -> None:
-        """Have it started, unless it is there."""
-        await self._open(run_id, lambda: curves_of_run(run_id))
-
-
-class OpenStudyHandler(_Opener):
-    """A TensorBoard of the runs of a study."""
-
-    @web.authenticated
-    @authorized("read")
-    async def post(self, study_id: str) -> None:
-        """Have it started, or have it show the study's runs of now."""
-        await self._open(f"{_STUDY}{study_id}", lambda: curves_of_study(study_id))
-
-
-class OpenAllHandler(_Opener):
-    """A TensorBoard of the store's newest runs."""
-
-    @web.authenticated
-    @authorized("read")
-    async def post(self) -> None:
-        """Have it started, or have it show the runs of now."""
-        await self._open(_ALL_RUNS, all_curves)
 
 
 class StudiesHandler(ApiHandler):
@@ -257,10 +237,9 @@ def no_board_message(key: str, idle_seconds: float) -> str:
 
 
 TENSORBOARD_ROUTES: tuple[tuple[str, type[Any]], ...] = (
-    (r"/nbkit/api/runs/([^/]+)/tensorboard", OpenHandler),
+    (r"/nbkit/api/tensorboard", OpenHandler),
+    (r"/nbkit/api/(runs|studies)/([^/]+)/tensorboard", OpenHandler),
     (r"/nbkit/api/studies", StudiesHandler),
-    (r"/nbkit/api/studies/([^/]+)/tensorboard", OpenStudyHandler),
-    (r"/nbkit/api/tensorboard", OpenAllHandler),
     (r"/nbkit/tensorboard/frame", FrameHandler),
     (r"/nbkit/tensorboard/([^/]+)/(.*)", PageHandler),
 )

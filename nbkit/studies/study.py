@@ -592,11 +592,7 @@ class Study(StoredStudy):
         content = self._content
         if content["executor"] == ProcessIdentity.of().to_dict():
             return content
-        message = (
-            f"study {self.study_id} is being executed by another process. Wait for it "
-            "or interrupt it."
-        )
-        raise RunError(message)
+        raise RunError(executed_by(self.paths, None))
 
     @contextmanager
     def _executing(self, *, force: bool) -> Iterator[None]:

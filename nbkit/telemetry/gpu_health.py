@@ -14,15 +14,11 @@ from nbkit.findings import Finding, Severity
 from nbkit.health import check, stream
 from nbkit.plural import plural
 from nbkit.telemetry.condition import GpuCondition
+from nbkit.telemetry.cuda_errors import gpu_errors
 from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.visible_devices import RESET, unknown_entry, visible_devices
 
-_LOST = 79
-_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69})
-"""Xids that a wrong or ended program causes.
-https://docs.nvidia.com/deploy/xid-errors/
-"""
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<slot>[\w:.]+)\): (?P<code>\d+)")
 _LOG_SECONDS = 5.0
 
@@ -201,6 +197,7 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding
         evidence = "the kernel log cannot be read"
         yield Finding(what, "note", evidence, "sudo dmesg | grep Xid")
         return
+    xids = gpu_errors()["xids"]
     slots = {_slot(gpu.pci_bus_id): f"GPU {gpu.index}" for gpu in devices}
     counts = Counter(
         (slots.get(_slot(match["slot"]), match["slot"]), int(match["code"]))
@@ -209,19 +206,13 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding
     if not counts:
         yield Finding(what, "ok", "none in the kernel log")
     for (gpu, code), count in counts.items():
-        evidence = f"{code} of {gpu}, {count}x in the kernel log"
-        if code in _OF_PROGRAMS:
-            evidence += ": a program failed or was ended"
+        row = xids.get(str(code), xids["other"])
+        evidence = f"{code} of {gpu}, {count}x in the kernel log: {row['what']}"
+        if row.get("of_program"):
             yield Finding(what, "note", evidence)
-        elif code == _LOST:
-            evidence += ": fell off the bus"
-            yield Finding(what, "warning", evidence, "reboot, or reseat the card")
         else:
             index = gpu[4:] if gpu.startswith("GPU ") else f"{gpu.partition('.')[0]}.0"
-            action = (
-                "reset the GPU while it is idle (sudo nvidia-smi --gpu-reset -i "
-                f"{index}); if the error returns, replace the GPU"
-            )
+            action = row["advice"].format(index=index)
             yield Finding(what, "warning", evidence, action)
 
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -31,12 +30,6 @@ _SHARE = 0.05
 0.3 to 0.5 GiB, which a notebook keeps that only looked at the GPU once."""
 
 
-@dataclass(frozen=True)
-class _Question:
-    names: frozenset[str]
-    asked_at: float
-
-
 class GpuUsers:
     """Queries the users of GPUs at intervals."""
 
@@ -49,7 +42,9 @@ class GpuUsers:
         self._has_failed = False
         self._helper: subprocess.Popen[bytes] | None = None
         self._stuck: subprocess.Popen[bytes] | None = None
-        self._question: _Question | None = None
+        self._asked: frozenset[str] = frozenset()
+        self._asked_at: float | None = None
+        """When the question was asked that has no answer yet, `time.monotonic`."""
         self.unverified_devices: frozenset[str] = frozenset()
         """Devices of the last answer whose only user may be the asker itself."""
 
@@ -60,13 +55,12 @@ class GpuUsers:
         # If the driver does not answer, every device counts as used.
         if self._stuck is not None and self._stuck.poll() is None:
             return dict.fromkeys(names, _SILENT)  # no second one beside it
-        if self._question is None:
+        if self._asked_at is None:
             self._send(names, but)
-        question = self._question
         answer = self._receive()
         if answer is None:
             return None
-        if question is not None and not question.names.issuperset(names):
+        if not self._asked.issuperset(names):
             return self.ask(names, but)
         return {name: words for name, words in answer.items() if name in names}
 
@@ -89,7 +83,7 @@ class GpuUsers:
             "but": but,
             "host_pids": pids_are_the_hosts(),
         }
-        self._question = _Question(frozenset(names), time.monotonic())
+        self._asked, self._asked_at = frozenset(names), time.monotonic()
         assert self._helper.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, as reading will tell
             self._helper.stdin.write(json.dumps(question).encode() + b"\n")
@@ -97,11 +91,11 @@ class GpuUsers:
 
     def _receive(self) -> dict[str, str] | None:
         """Return the answer; None if it is not there yet."""
-        helper, question = self._helper, self._question
+        helper, asked_at = self._helper, self._asked_at
         assert helper is not None
         assert helper.stdout is not None
-        assert question is not None
-        remaining_seconds = question.asked_at + self._timeout_seconds - time.monotonic()
+        assert asked_at is not None
+        remaining_seconds = asked_at + self._timeout_seconds - time.monotonic()
         poll = select.poll()  # `select.select` refuses descriptors above 1023.
         poll.register(helper.stdout, select.POLLIN)
         if not poll.poll(
@@ -110,13 +104,13 @@ class GpuUsers:
             if remaining_seconds > self._patience_seconds:
                 return None
             self._abandon(helper)
-            return dict.fromkeys(question.names, _SILENT)
+            return dict.fromkeys(self._asked, _SILENT)
         line = helper.stdout.readline()
-        self._question = None
+        self._asked_at = None
         if not line:
             self._has_failed = True
             self._abandon(helper)
-            return dict.fromkeys(question.names, _UNKNOWN)
+            return dict.fromkeys(self._asked, _UNKNOWN)
         answer: dict[str, Any] = json.loads(line)
         self.unverified_devices = frozenset(answer["unverified_devices"])
         return answer["used"]
@@ -128,7 +122,7 @@ class GpuUsers:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        self._helper, self._question, self.unverified_devices = None, None, frozenset()
+        self._helper, self._asked_at, self.unverified_devices = None, None, frozenset()
         self._stuck = helper
         with contextlib.suppress(subprocess.TimeoutExpired):
             helper.wait(1)

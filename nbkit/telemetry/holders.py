@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from nbkit.telemetry.processes import (
@@ -198,7 +198,8 @@ class HolderFinder:
         if record.run_id is not None:
             return holder | _run_fields(record.run_id, self._runs.get(record.run_id))
         if record.kernel_id in self._kernels:
-            return holder | _kernel_fields(self._kernels[record.kernel_id])
+            kernel = asdict(self._kernels[record.kernel_id])
+            return holder | {**kernel, "kind": "kernel", "pid": process.pid}
         return holder
 
     def _look_up_process(self, pid: int) -> _Known | None:
@@ -261,16 +262,6 @@ _OUTSIDE: dict[str, Any] = {
     "mig_uuid": None,
     "reported_by": "driver",
 }
-
-
-def _kernel_fields(kernel: Kernel) -> dict[str, Any]:
-    return {
-        "kind": "kernel",
-        "kernel_id": kernel.kernel_id,
-        "path": kernel.path,
-        "name": kernel.name,
-        "idle_since": kernel.idle_since,
-    }
 
 
 def _run_fields(run_id: str, run: ReportedRun | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from nbkit import clock
 from nbkit.errors import NvmlUnavailableError
@@ -155,6 +155,11 @@ def describe_gpus(nvml: Nvml | None = None) -> dict[str, Any]:
 class Nvml:
     """NVML, initialised, with a handle of every GPU; made by `open_nvml`."""
 
+    pids_are_here = True
+    """Whether its pids may be those of processes of this machine."""
+    reported_holders: ClassVar[Mapping[int, dict[str, Any]]] = {}
+    """Further facts on processes, by pid: none from NVML."""
+
     def __init__(
         self, pynvml: Any, *, detailed: bool = False, xid_events: bool = False
     ) -> None:
@@ -167,16 +172,6 @@ class Nvml:
         ]
         listens = detailed or xid_events
         self._xids = XidEvents(pynvml, self._gpus) if listens else None
-
-    @property
-    def pids_are_here(self) -> bool:
-        """Whether its pids may be those of processes of this machine: True."""
-        return True
-
-    @property
-    def reported_holders(self) -> Mapping[int, dict[str, Any]]:
-        """Further facts on processes, by pid: none from NVML."""
-        return {}
 
     @property
     def driver_version(self) -> str | None:

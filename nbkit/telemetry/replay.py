@@ -26,7 +26,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -155,8 +155,14 @@ class Replay:
         self._clock = clock
         self._began = clock()
         self._began_t = now()
-        self._holders = {pid: dict(holder) for pid, holder in trace.holders.items()}
-        for holder in self._holders.values():
+        header = trace.header
+        self.driver_version: str | None = header.get("driver_version")
+        self.cuda_driver_version: str | None = header.get("cuda_driver_version")
+        self.pids_are_here = header.get("hostname") == socket.gethostname()
+        """Whether its pids may be those of processes of this machine."""
+        self.reported_holders = {pid: {**told} for pid, told in trace.holders.items()}
+        """Facts on the processes of the trace, by pid."""
+        for holder in self.reported_holders.values():
             if (seconds := holder.pop("idle_seconds", None)) is not None:
                 holder["idle_since"] = round(self._began_t - seconds, 3)
         self._last_passed = -math.inf
@@ -169,26 +175,6 @@ class Replay:
             for key, gpu in _by_key(last).items()
             if key in before
         }
-
-    @property
-    def driver_version(self) -> str | None:
-        """Version of the driver, as in the header."""
-        return self._trace.header.get("driver_version")
-
-    @property
-    def cuda_driver_version(self) -> str | None:
-        """Newest CUDA version that the driver supports, as in the header."""
-        return self._trace.header.get("cuda_driver_version")
-
-    @property
-    def pids_are_here(self) -> bool:
-        """Whether its pids may be those of processes of this machine."""
-        return self._trace.header.get("hostname") == socket.gethostname()
-
-    @property
-    def reported_holders(self) -> Mapping[int, dict[str, Any]]:
-        """Facts on the processes of the trace, by pid."""
-        return self._holders
 
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return the constant properties of each GPU, as in the header."""

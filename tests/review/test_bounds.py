@@ -89,12 +89,9 @@ def test_bound_is_the_sum_over_kernels_of_the_slower_limit(
     assert bound.images_per_second == pytest.approx(images_per_second, rel=0.0015)
 
 
-def test_bound_lies_below_each_limit_alone():
+def test_most_of_the_time_is_in_kernels_that_memory_bounds():
     bound = resnet50_bound(H200, "bf16", "eager")
 
-    assert bound.compute_images_per_second == pytest.approx(40_700, rel=0.001)
-    assert bound.memory_images_per_second == pytest.approx(10_065, rel=0.002)
-    assert bound.images_per_second < bound.memory_images_per_second
     assert 0.83 <= bound.memory_bound_share <= 0.875
 
 
