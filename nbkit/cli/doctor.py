@@ -102,10 +102,8 @@ def doctor(
     limit_seconds: float = _LIMIT_SECONDS,
 ) -> Iterator[tuple[str, Finding]]:
     """Yield the heading and the result of every check, in the order of headings."""
-    yield from _results(
-        [(heading, [name]) for heading, names in ROOMS.items() for name in names],
-        limit_seconds,
-    )
+    checks = [(heading, [name]) for heading, names in ROOMS.items() for name in names]
+    return _results(checks, limit_seconds)
 
 
 def doctor_of_gpus(
@@ -118,7 +116,7 @@ def doctor_of_gpus(
         ("GPUs", ["nbkit.telemetry.gpu_health"]),
         ("GPUs together", ["nbkit.launch.gpu_health", f"--deadline={deadline}"]),
     ]
-    yield from _results(checks, limit_seconds)
+    return _results(checks, limit_seconds)
 
 
 def _results(

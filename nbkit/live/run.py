@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -338,7 +337,8 @@ def _texts(fields: Iterable[tuple[str, Any]]) -> list[list[str]]:
 def _cause(state: str, cause: Values | None) -> Values | None:
     if cause is None:
         return None
-    trace = None if _is_refusal(cause) else cause.get("traceback")
+    # A wrong value takes one line; where it was noticed, the log says.
+    trace = None if cause.get("kind") == "config" else cause.get("traceback")
     if trace and len(trace) > _MOST_TRACEBACK_CHARACTERS:
         # The exception itself is at the end.
         trace = f"…{trace[-_MOST_TRACEBACK_CHARACTERS:]}"
@@ -356,22 +356,3 @@ def _cause(state: str, cause: Values | None) -> Values | None:
             for rank, stack in list(stacks.items())[:_MOST_DEVICES]
         },
     }
-
-
-def _is_refusal(cause: Values) -> bool:
-    """Return whether the traceback of a refused value tells no more than the message.
-
-    Then all of it is nbkit's own code, without a line of the user's, another exception
-    or a note. The log has it anyway.
-    """
-    trace, message = cause.get("traceback") or "", cause.get("message") or ""
-    frames = re.findall(r"^  (\S.*)", trace, re.MULTILINE)
-    first = re.match(r'(File ".*/)worker/__main__\.py"', frames[0]) if frames else None
-    return (
-        cause.get("kind") == "config"
-        and bool(message and first)
-        and all(frame.startswith(first[1]) for frame in frames if first)
-        and trace.count("Traceback (most recent call last)") == 1
-        and "characters left out" not in trace
-        and trace.rstrip().endswith(message)
-    )

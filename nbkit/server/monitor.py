@@ -6,7 +6,6 @@ Without viewers there is no process, no poll and no timer.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -68,6 +67,8 @@ class Monitor:
         self.tensorboards = tensorboards
         self.reports = Reports()
         self.log = log
+        self.version = version()
+        """Of nbkit."""
         self.store = StoreThread()
         interval = settings.interval_seconds
         self._hub = Hub(interval)
@@ -93,11 +94,6 @@ class Monitor:
         self._sampler: tuple[str, str | None] = ("starting", None)
         self._runs_fault: str | None = None
         self._kernels_fault: str | None = None
-
-    @functools.cached_property
-    def version(self) -> str:
-        """The version of nbkit."""
-        return version()
 
     def watch(self) -> None:
         """Begin to watch; a second call does nothing."""

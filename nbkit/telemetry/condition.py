@@ -16,19 +16,13 @@ from nbkit.telemetry.questions import check_reading
 class GpuCondition:
     """Condition of a GPU, in the terms of nvidia-smi; None if unknown."""
 
-    index: int
-    """NVML's index."""
     pcie_width: int | None = None
     """Lanes in use (``pcie.link.width.current``)."""
-    pcie_width_max: int | None = None
-    """Most lanes that GPU and slot support (``pcie.link.width.max``)."""
     remap_pending: bool | None = None
     """Whether defective memory will be remapped at the next reset
     (``remapped_rows.pending``, ``retired_pages.pending``)."""
     remap_failed: bool | None = None
     """Whether remapping of defective memory failed (``remapped_rows.failure``)."""
-    power_limit_watts: float | None = None
-    """Power limit in force (``enforced.power.limit``)."""
     power_limit_default_watts: float | None = None
     """Default power limit (``power.default_limit``)."""
     fabric: str | None = None
@@ -39,7 +33,7 @@ class GpuCondition:
 def read_condition(pynvml: Any, gpu: Gpu) -> GpuCondition:
     """Return the condition of a GPU, unknown if the GPU is lost."""
     if gpu.error:
-        return GpuCondition(gpu.index)
+        return GpuCondition()
 
     def ask(read: Callable[[], Any]) -> Any:
         try:
@@ -56,15 +50,11 @@ def read_condition(pynvml: Any, gpu: Gpu) -> GpuCondition:
         pages = ask(lambda: pynvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))
         pending = None if pages is None else pages == pynvml.NVML_FEATURE_ENABLED
         failed = None
-    limit = ask(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
     default = ask(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
     return GpuCondition(
-        gpu.index,
         pcie_width=ask(lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
-        pcie_width_max=ask(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
         remap_pending=pending,
         remap_failed=failed,
-        power_limit_watts=None if limit is None else limit / 1000,
         power_limit_default_watts=None if default is None else default / 1000,
         fabric=ask(lambda: _fabric(pynvml, handle)),
     )

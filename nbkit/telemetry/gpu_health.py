@@ -45,7 +45,7 @@ def checks() -> Iterator[Finding]:
             evidence = "in MIG mode; an instance supports only one rank"
             yield Finding(f"GPU {gpu.index}", "note", evidence)
     yield from _persistence(devices)
-    yield from _conditions(conditions)
+    yield from _conditions([*zip(devices, conditions, strict=True)])
     yield from _hidden(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
     yield from judge_log(_kernel_log(), devices)
 
@@ -95,10 +95,12 @@ def _persistence(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
         yield Finding("Persistence", "ok", evidence)
 
 
-def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
+def _conditions(
+    gpus: Sequence[tuple[GpuDevice, GpuCondition]],
+) -> Iterator[Finding]:
     """Yield what holds GPUs back, alike GPUs in one line."""
     what = "Fabric manager"
-    for fabric, indices in _by_value((gpu.fabric, gpu.index) for gpu in conditions):
+    for fabric, indices in _by_value((now.fabric, gpu.index) for gpu, now in gpus):
         is_done = fabric == "completed"
         evidence = f"{fabric} on {named(indices)}: CUDA cannot initialize"
         evidence = f"{named(indices)} can use NVSwitch" if is_done else evidence
@@ -108,7 +110,7 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
             "equal the driver's"
         )
         yield check(what, is_done, evidence, action, "error")
-    links = ((gpu.pcie_width, gpu.pcie_width_max, gpu.index) for gpu in conditions)
+    links = ((now.pcie_width, gpu.pcie_width, gpu.index) for gpu, now in gpus)
     for (width, most), indices in _reduced(links):
         evidence = (
             f"{named(indices)} limited to {width} of {most} lanes: slow transfers"
@@ -118,14 +120,14 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
             "nvidia-smi --query-gpu=index,pci.bus_id --format=csv"
         )
         yield Finding("PCIe link", "warning", evidence, action)
-    for gpu in conditions:
-        if gpu.remap_failed:
+    for gpu, now in gpus:
+        if now.remap_failed:
             evidence = (
                 "memory is defective and cannot be repaired (row remapping failed)"
             )
             action = "replace the GPU"
             yield Finding(f"GPU {gpu.index}", "error", evidence, action)
-        elif gpu.remap_pending:
+        elif now.remap_pending:
             evidence = "defective memory is remapped at the next reset (remap pending)"
             action = (
                 "reset the GPU while it is idle (sudo nvidia-smi --gpu-reset -i "
@@ -133,8 +135,8 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
             )
             yield Finding(f"GPU {gpu.index}", "warning", evidence, action)
     limits = (
-        (gpu.power_limit_watts, gpu.power_limit_default_watts, gpu.index)
-        for gpu in conditions
+        (gpu.power_limit_watts, now.power_limit_default_watts, gpu.index)
+        for gpu, now in gpus
     )
     for (limit, default), indices in _reduced(limits):
         evidence = f"{named(indices)} limited to {limit:.0f} of {default:.0f} W"

@@ -27,8 +27,7 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
         if row["kind"] == "header":
             sums.begin(row)
         else:
-            values = {key: value for key, value in row.items() if key != "kind"}
-            sums.add(Sample.from_dict(values))
+            sums.add(Sample.from_dict(row))
     return sums.to_dict() if sums.samples else None
 
 

@@ -217,19 +217,10 @@ nbkit.errors.ConfigError: data='a' is empty.
 """
 
 
-@pytest.mark.parametrize(
-    ("traceback", "is_shown"),
-    [
-        (REFUSED, False),
-        (REFUSED.replace("/env/nbkit/worker/data", "/home/me/nbkit/data"), True),
-        (REFUSED.replace('File "/env/nbkit/worker/data/', "Cell In[3], "), True),
-        (f"{REFUSED}\nDuring handling of it:\n\n{REFUSED}", True),
-        (f"{REFUSED}A note.\n", True),
-    ],
-)
-def test_show_refused_value(written, traceback, is_shown):
-    cause = {"kind": "config", "rank": 1, "message": "ConfigError: data='a' is empty."}
-    written.record("failed", cause={**cause, "traceback": traceback, "log": "a.log"})
+@pytest.mark.parametrize(("kind", "is_shown"), [("config", False), ("failed", True)])
+def test_show_refused_value(written, kind, is_shown):
+    cause = {"kind": kind, "rank": 1, "message": "ConfigError: data='a' is empty."}
+    written.record("failed", cause={**cause, "traceback": REFUSED, "log": "a.log"})
     live = LiveRun(written.run)
     live.read()
 

@@ -60,8 +60,7 @@ CALLS = sorted(
 )
 _INSTANCES = {"mig_instances", "processes"}
 _IDENTITY = {
-    *("pcie_width", "pcie_width_max", "power_limit_watts", "power_limit_default_watts"),
-    *("remap_pending", "remap_failed"),
+    *("pcie_width", "power_limit_default_watts", "remap_pending", "remap_failed"),
 }
 """What conditions do not tell of a GPU that does not say which it is."""
 _ACTIVITY = {"sm_activity_percent", "tensor_activity_percent"}
@@ -81,7 +80,7 @@ FIELDS = {
     "nvmlDeviceGetMaxClockInfo": {"memory_clock_max_mhz", "sm_clock_max_mhz"},
     "nvmlDeviceGetMaxMigDeviceCount": _INSTANCES,
     "nvmlDeviceGetMaxPcieLinkGeneration": {"pcie_generation"},
-    "nvmlDeviceGetMaxPcieLinkWidth": {"pcie_width", "pcie_width_max"},
+    "nvmlDeviceGetMaxPcieLinkWidth": {"pcie_width"},
     "nvmlDeviceGetMemoryInfo": {
         *("memory_used_bytes", "memory_reserved_bytes", "memory_total_bytes"),
         *("memory_unified", "mig_instances"),
@@ -122,13 +121,13 @@ def everything() -> dict[str, Any]:
         nvml.read()
         readings = nvml.read()
         found: dict[str, Any] = {
-            f"{kind} {gpu.index} {name}": value
+            f"{kind} {number} {name}": value
             for kind, gpus in (
                 ("reading", readings),
                 ("device", nvml.devices()),
                 ("condition", nvml.conditions()),
             )
-            for gpu in gpus
+            for number, gpu in enumerate(gpus)
             for name, value in asdict(gpu).items()
             if name not in _OTHERS
         }
