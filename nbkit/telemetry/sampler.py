@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from nbkit import clock
 from nbkit.errors import NvmlUnavailableError
@@ -79,18 +79,6 @@ class Sampler:
             "hostname": socket.gethostname(),
             **describe_gpus(self._nvml),
         }
-
-    def close(self) -> None:
-        """Close NVML; a second call does nothing."""
-        if self._nvml is not None:
-            self._nvml.close()
-            self._nvml = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _open(self) -> None:
         try:

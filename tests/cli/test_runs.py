@@ -217,7 +217,7 @@ nbkit.errors.ConfigError: data='a' is empty.
 """
 
 
-@pytest.mark.parametrize(("kind", "is_shown"), [("config", False), ("failed", True)])
+@pytest.mark.parametrize(("kind", "is_shown"), [("config", False), ("exception", True)])
 def test_show_refused_value(written, kind, is_shown):
     cause = {"kind": kind, "rank": 1, "message": "ConfigError: data='a' is empty."}
     written.record("failed", cause={**cause, "traceback": REFUSED, "log": "a.log"})

@@ -38,7 +38,8 @@ def sampled(tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         driver = FakeDriver(gpus, **behaviour)
         driver.install(pynvml, monkeypatch.setattr)
-        with Sampler() as sampler, (folder / "one.jsonl").open("a") as file:
+        sampler = Sampler()
+        with (folder / "one.jsonl").open("a") as file:
             file.write(json.dumps(sampler.header()) + "\n")
             for _ in range(2):
                 line = {"kind": "sample", **sampler.read().to_dict()}

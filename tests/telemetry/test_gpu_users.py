@@ -261,5 +261,5 @@ def test_a_question_that_fails_is_no_answer_that_nobody_is_there(monkeypatch, as
 def test_the_sampler_reads_the_gpu_that_contains_an_instance(drive):
     drive(FakeGpu("GPU-a"), FakeGpu("GPU-b", migs=(FakeMig("MIG-b"),)))
 
-    with Sampler(gpu_uuids=["MIG-b"]) as sampler:
-        assert [gpu.uuid for gpu in sampler.read().gpus] == ["GPU-b"]
+    sampler = Sampler(gpu_uuids=["MIG-b"])
+    assert [gpu.uuid for gpu in sampler.read().gpus] == ["GPU-b"]

@@ -90,8 +90,8 @@ def test_which_gpus_reach_each_other_is_in_the_words_of_nvidia_smi(drive):
 def test_the_record_of_a_run_has_ways_and_links(drive, tmp_path: Path):
     drive(FakeGpu("GPU-a", virtualization=1), FakeGpu("GPU-b"))
     path = tmp_path / "host.jsonl"
-    with Sampler() as sampler:
-        rows = [sampler.header(), {"kind": "sample", **sampler.read().to_dict()}]
+    sampler = Sampler()
+    rows = [sampler.header(), {"kind": "sample", **sampler.read().to_dict()}]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
     system = summarise_system(path, ())

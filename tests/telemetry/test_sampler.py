@@ -64,8 +64,8 @@ def _wait_for_lines(path, number):
 def test_a_reading_has_gpus_and_host_and_goes_to_json_and_back(drive):
     drive(FakeGpu("GPU-a", pids=(7,)), FakeGpu("GPU-b"))
 
-    with Sampler(process_roots=[os.getpid()]) as sampler:
-        sample = sampler.read()
+    sampler = Sampler(process_roots=[os.getpid()])
+    sample = sampler.read()
 
     assert [gpu.uuid for gpu in sample.gpus] == ["GPU-a", "GPU-b"]
     assert sample.host.memory_used_bytes > 0
@@ -78,8 +78,8 @@ def test_a_reading_has_gpus_and_host_and_goes_to_json_and_back(drive):
 def test_without_nvml_the_host_is_read_all_the_same(pci, drive):
     drive(init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
-    with Sampler() as sampler:
-        sample = sampler.read()
+    sampler = Sampler()
+    sample = sampler.read()
 
     assert (sample.gpus, sample.gpus_unavailable) == ((), "driver not loaded")
     assert sample.host.memory_used_bytes > 0
@@ -89,12 +89,12 @@ def test_a_driver_that_is_loaded_later_is_found(drive, monkeypatch):
     clock = PlayedTime(monkeypatch, "nbkit.telemetry.sampler")
     driver = drive(FakeGpu("GPU-a"), init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
-    with Sampler() as sampler:
-        assert sampler.read().gpus == ()
-        assert driver.calls["nvmlInit"] == 1  # not tried again at every reading
-        driver.init_error = None
-        clock.seconds += 60
-        sample = sampler.read()
+    sampler = Sampler()
+    assert sampler.read().gpus == ()
+    assert driver.calls["nvmlInit"] == 1  # not tried again at every reading
+    driver.init_error = None
+    clock.seconds += 60
+    sample = sampler.read()
 
     assert [gpu.uuid for gpu in sample.gpus] == ["GPU-a"]
     assert sample.gpus_unavailable is None
