@@ -15,7 +15,7 @@ from tornado import web
 from nbkit.errors import (
     ConfigError,
     LaunchError,
-    RunError,
+    NbkitError,
     RunNotFoundError,
     StoreError,
 )
@@ -61,12 +61,12 @@ class NbkitHandler(web.RequestHandler):
             self.refuse(404, str(error))
         except ConfigError as error:
             self.refuse(400, str(error))
-        except RunError as error:
-            self.refuse(409, str(error))
         except LaunchError as error:
             self.refuse(503, str(error))
         except OSError as error:
             self.refuse(503, unreadable(error))
+        except NbkitError as error:
+            self.refuse(409, str(error))
 
     def log_exception(
         self,

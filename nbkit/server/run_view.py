@@ -212,13 +212,8 @@ class ResumeHandler(ApiHandler):
             return
         with self.refusing():
             self.body()
-            try:
-                # Not in the thread of the store: Slurm's controller may take a minute.
-                state = await asyncio.to_thread(_resume, run_id)
-            except RunError:
-                raise
-            except NbkitError as error:
-                raise RunError(str(error)) from error
+            # Not in the thread of the store: Slurm's controller may take a minute.
+            state = await asyncio.to_thread(_resume, run_id)
             if state is None:
                 message = f"run {run_id} belongs to another user."
                 self.refuse(403, f"{message} Ask that user to resume it.")
