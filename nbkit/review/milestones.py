@@ -226,14 +226,9 @@ def compare_recipes(
     There is no verdict if a seed missed the target: it has no time, and a ratio of the
     other times would be biased.
     """
-    recipes = {recipe.recipe: recipe for recipe in (compared, baseline)}
-    lost = {
-        name: compared.nonfinite
-        for name, compared in recipes.items()
-        if compared.nonfinite
-    }
+    lost = [recipe for recipe in (compared, baseline) if recipe.nonfinite]
     if lost:
-        return "; ".join(f"no verdict, {name}: {why}" for name, why in lost.items())
+        return "; ".join(f"no verdict, {it.recipe}: {it.nonfinite}" for it in lost)
     for recipe in (compared, baseline):
         missed = recipe.times.n - recipe.times.reached
         if missed:
