@@ -87,6 +87,8 @@ class _Ring:
 
     def add(self, t: float, values: Values) -> None:
         slot = int(t // self.interval_seconds)
+        if self._newest is not None and slot < self._newest:
+            self._set_back(slot)
         before, last = self._newest, self._last
         if slot != before:
             self._advance(slot)
@@ -178,6 +180,15 @@ class _Ring:
                 for gap in range(first, slot + 1):
                     column[gap % self._count] = GAP
         self._newest = slot
+
+    def _set_back(self, slot: int) -> None:
+        """Drop what is ahead of a clock that was set back."""
+        newest = self._newest or slot
+        for column in self.columns.values():
+            for ahead in range(max(slot, newest - self._count) + 1, newest + 1):
+                column[ahead % self._count] = GAP
+        self._newest, self._last = slot, None
+        self._sums = {}
 
     def _write(
         self, slot: int, values: Mapping[HistorySeries, int], *, only_gaps: bool = False

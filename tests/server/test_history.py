@@ -148,3 +148,12 @@ def test_what_is_older_than_a_ring_is_forgotten():
     fine, coarse = history.parts()
     assert column(fine) == [3]
     assert column(coarse) == [3]
+
+
+def test_a_clock_that_is_set_back_drops_what_is_ahead_of_it():
+    history = History(1.0)
+    for second in range(10):
+        history.add(second, NOON + second, {"GPU-0": row(second)}, (1, 1))
+    history.add(10, NOON + 4, {"GPU-0": row(77)}, (1, 1))
+
+    assert column(history.parts()[0]) == [0, 1, 2, 3, 77]
