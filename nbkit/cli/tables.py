@@ -1,20 +1,18 @@
 """Tables of the documentation, generated from the code.
 
-``python -m nbkit.cli.tables --write`` writes them into the pages of a checkout, each
-between two comments. A test checks that the pages are up to date.
+``python -m nbkit.cli.tables`` writes them into the pages of a checkout, each between
+two comments. A test checks that the pages are up to date.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from nbkit.cli.main import add_commands
 from nbkit.config.fields import described_fields
-from nbkit.errors import StoreError
 from nbkit.questions.question import notebooks_of_questions
 
 _ROOT = Path(__file__).parents[2]
@@ -74,15 +72,9 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
 
 def with_table(text: str, name: str, table: str) -> str:
     """Return a text with a table between ``<!-- name -->`` and ``<!-- /name -->``."""
-    before, opening, remainder = text.partition(f"<!-- {name} -->")
-    _, closing, after = remainder.partition(f"<!-- /{name} -->")
-    if not opening or not closing:
-        message = (
-            f"The page has no <!-- {name} --> followed by <!-- /{name} -->. Write both "
-            "where the table belongs."
-        )
-        raise StoreError(message)
-    return f"{before}{opening}\n{table}\n{closing}{after}"
+    opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
+    begin, end = text.index(opening) + len(opening), text.index(closing)
+    return f"{text[:begin]}\n{table}\n{text[end:]}"
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
@@ -97,19 +89,12 @@ def _markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the tables, or write them with ``--write``; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m nbkit.cli.tables")
-    parser.add_argument("--write", action="store_true", help="into the files")
-    write = parser.parse_args(arguments).write
+def main() -> None:
+    """Write the tables into the pages of this checkout."""
     for name, (file, make) in TABLES.items():
-        if write:
-            text = file.read_text(encoding="utf-8")
-            file.write_text(with_table(text, name, make()), encoding="utf-8")
-        else:
-            sys.stdout.write(f"{make()}\n\n")
-    return 0
+        text = with_table(file.read_text(encoding="utf-8"), name, make())
+        file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
