@@ -41,6 +41,7 @@ def resume(
         _check_resumable(run, force=force)
         registry.resolve("engines", run.config.engine)().reap(run.paths)
         old = run.submission
+        _refuse_if_passed_over(run.paths, attempt)
         run.paths.stop.unlink(missing_ok=True)
         submit(
             run.config,
@@ -76,6 +77,18 @@ def held_attempt(run: StoredRun, *, force: bool = False) -> Iterator[int]:
     except BaseException:
         shutil.rmtree(paths.attempt(number), ignore_errors=True)
         raise
+
+
+def _refuse_if_passed_over(paths: RunPaths, number: int) -> None:
+    """Raise if another host has forced its own resume while this one took its time."""
+    refresh_nfs_cache(paths.logs)
+    numbers = [int(path.name) for path in paths.logs.iterdir() if path.name.isdecimal()]
+    if max(numbers) > number:
+        message = (
+            f"run {paths.run_id} is being resumed by another process (attempt "
+            f"{max(numbers)}). Call wait()."
+        )
+        raise RunError(message)
 
 
 def _make_folder(folder: Path) -> bool:

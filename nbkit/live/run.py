@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -338,7 +339,9 @@ def _cause(state: str, cause: Values | None) -> Values | None:
     if cause is None:
         return None
     # A wrong value takes one line; where it was noticed, the log says.
-    trace = None if cause.get("kind") == "config" else cause.get("traceback")
+    trace = cause.get("traceback")
+    if cause.get("kind") == "config" and not _shows_users_code(trace or ""):
+        trace = None
     if trace and len(trace) > _MOST_TRACEBACK_CHARACTERS:
         # The exception itself is at the end.
         trace = f"…{trace[-_MOST_TRACEBACK_CHARACTERS:]}"
@@ -356,3 +359,11 @@ def _cause(state: str, cause: Values | None) -> Values | None:
             for rank, stack in list(stacks.items())[:_MOST_DEVICES]
         },
     }
+
+
+def _shows_users_code(trace: str) -> bool:
+    """Return whether a traceback has a line of the user's, or another exception."""
+    frames = re.findall(r"^  (\S.*)", trace, re.MULTILINE)
+    own = re.match(r'File ".*/nbkit/', frames[0]) if frames else None
+    is_chained = trace.count("Traceback (most recent call last)") > 1
+    return is_chained or not all(own and frame.startswith(own[0]) for frame in frames)

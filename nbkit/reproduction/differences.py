@@ -49,7 +49,7 @@ class RunFacts:
     None if nothing was measured."""
     parts: Mapping[str, Mapping[str, Any]]
     """Facts by part: configuration, entry (of a function or script), data, code,
-    environment, machine, storage, devices."""
+    environment, machine, storage, devices, packages."""
     code: Mapping[str, str] = field(default_factory=dict)
     """Source that ran, by file: changes since the commit, cells, local modules."""
     n_steps: int | None = None

@@ -228,7 +228,9 @@ def compare_recipes(
     """
     lost = [recipe for recipe in (compared, baseline) if recipe.nonfinite]
     if lost:
-        return "; ".join(f"no verdict, {it.recipe}: {it.nonfinite}" for it in lost)
+        return "; ".join(
+            f"no verdict, {each.recipe}: {each.nonfinite}" for each in lost
+        )
     for recipe in (compared, baseline):
         missed = recipe.times.n - recipe.times.reached
         if missed:

@@ -83,7 +83,7 @@ class NbkitServer(ExtensionApp):
         least, most = _LIMITS[trait.name]
         if least <= seconds <= most:  # NaN is not
             return seconds
-        used = trait.default_value
+        used = most if seconds > most else trait.default_value
         self.log.error(
             "NbkitServer.%s=%s is out of range; %s is used. Set a number from %s to "
             "%s.",

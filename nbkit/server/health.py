@@ -1,7 +1,8 @@
 """The checks of `nbkit doctor` for JupyterLab: extension and widgets.
 
 Jupyter is asked as ``jupyter server extension list`` and ``jupyter labextension list``
-ask it: by its folders of settings and of extensions, without a server.
+ask it: by its folders of settings and of extensions, without a server. What they ask
+is imported in each check: in a release that has it no more, the others still hold.
 """
 
 from __future__ import annotations
@@ -47,16 +48,24 @@ def checks() -> Iterator[Finding]:
         evidence, action = "this user has no home folder", "set HOME to a folder"
         yield Finding("Home folder", "error", evidence, action)
         return
-    yield _server_extension()
-    yield from _pages()
+    parts = {
+        "Server extension": ("server extension list", _server_extension),
+        "Lab extension": ("labextension list", _pages),
+    }
+    for what, (command, results) in parts.items():
+        try:
+            yield from results(what)
+        except (ImportError, AttributeError, TypeError, KeyError) as error:
+            evidence = f"unknown: Jupyter's interface has changed ({error!r})"
+            action = f"check nbkit with `jupyter {command}`, and update nbkit"
+            yield Finding(what, "warning", evidence, action)
 
 
-def _server_extension() -> Finding:
+def _server_extension(what: str) -> Iterator[Finding]:
     """Check whether a Jupyter server would load the extension, and can."""
     from jupyter_server.extension.config import ExtensionConfigManager
     from jupyter_server.extension.manager import ExtensionPackage
 
-    what = "Server extension"
     manager = ExtensionConfigManager(read_config_path=jupyter_config_path())
     enabled: Mapping[str, bool] = manager.get_jpserver_extensions()
     if not enabled.get(_EXTENSION):
@@ -64,20 +73,20 @@ def _server_extension() -> Finding:
             "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
         )
         action = f"jupyter server extension enable {_EXTENSION}, then restart Jupyter"
-        return Finding(what, "error", evidence, action)
+        yield Finding(what, "error", evidence, action)
+        return
     try:
         valid = ExtensionPackage(name=_EXTENSION, enabled=True).validate()
         evidence = "enabled" if valid else "enabled, but not valid"
     except ImportError as error:
         valid, evidence = False, f"enabled, but cannot be imported: {error}"
-    return check(what, valid, evidence, _AGAIN, "error")
+    yield check(what, valid, evidence, _AGAIN, "error")
 
 
-def _pages() -> Iterator[Finding]:
+def _pages(what: str) -> Iterator[Finding]:
     """Check whether the browser gets the part that belongs to nbkit, and widgets."""
     from jupyterlab_server.config import get_federated_extensions, get_page_config
 
-    what = "Lab extension"
     labextensions = jupyter_path("labextensions")
     pages: Mapping[str, Any] = get_federated_extensions(labextensions)
     disabled = get_page_config(labextensions).get("disabledExtensions") or {}

@@ -125,7 +125,7 @@ def _read(folder: Path, row: Row) -> list[Path]:
     result = folder / _RESULT
     if not is_executed:
         stamps = map(file_stamp, (paths.study, *records))
-        changed_ns = max(stamp[1] for stamp in stamps if stamp)
+        changed_ns = max((stamp[1] for stamp in stamps if stamp), default=0)
         if (made := file_stamp(result)) and made[1] > changed_ns:
             report = parse_json(read_file(result, _REPORT_BYTES), result)
             row["answer"] = _shorten_answer(report["answer"])

@@ -337,6 +337,10 @@ def _name_problem(name: str, manifest: BundleManifest) -> str | None:
         return "is not a file of its runs or study"
     if visible(name) != name:
         return "has a control character"
+    folder = name
+    while folder := folder.rpartition("/")[0]:
+        if folder in manifest.files:
+            return "is below another file"
     return None
 
 

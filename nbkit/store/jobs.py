@@ -157,14 +157,21 @@ class _Cluster:
             return self._begin(self._ask_squeue)
         return self._question
 
-    def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread:
-        """Return the thread that asks; another one if that has begun before."""
+    def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread | None:
+        """Return the thread that asks; another one if that has begun before.
+
+        None if it cannot be started, such as at a limit of threads.
+        """
         if self._question is None:
             question = threading.Thread(
                 target=self._run, args=(ask, *about), name="nbkit squeue", daemon=True
             )
             self._asked_at = time.monotonic()
-            question.start()
+            try:
+                question.start()
+            except RuntimeError as error:
+                self.trouble = f"a query cannot be started: {error}"
+                return None
             # It waits for the lock before it says that it has ended.
             self._question = question
         return self._question

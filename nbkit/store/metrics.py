@@ -139,12 +139,11 @@ class Restarts:
         kind, step = line["kind"], line["step"]
         # A step is repeated; an evaluation is repeated only after its step.
         first = step if kind in ("step", "log") else step + 1
+        while self._lowest and self._lowest[-1] > first:
+            self._lowest.pop()
+            self._attempts.pop()
         self._attempts.append(attempt)
         self._lowest.append(first)
-        for place in range(len(self._lowest) - 2, -1, -1):
-            if self._lowest[place] <= first:
-                break  # and so is what comes before it
-            self._lowest[place] = first
         self._first_lines[kind, step] = attempt
         return step
 

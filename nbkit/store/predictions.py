@@ -80,7 +80,7 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
     header, columns = _to_columns(predictions)
     text = io.StringIO(newline="")
     rows = chain([header], zip(*columns, strict=True))
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text).writerows(rows)  # with "\\r\\n" it quotes each of both
     try:
         replace_file(path, text.getvalue().encode(errors="surrogateescape"))
     except OSError as error:

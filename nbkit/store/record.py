@@ -238,7 +238,12 @@ def _json(values: dict[str, Any]) -> bytes:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file by bytes, so that no reader ever sees half of it."""
-    _write_beside(path, data).replace(path)
+    temporary = _write_beside(path, data)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _write_beside(

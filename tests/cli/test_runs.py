@@ -217,10 +217,17 @@ nbkit.errors.ConfigError: data='a' is empty.
 """
 
 
-@pytest.mark.parametrize(("kind", "is_shown"), [("config", False), ("exception", True)])
-def test_show_refused_value(written, kind, is_shown):
-    cause = {"kind": kind, "rank": 1, "message": "ConfigError: data='a' is empty."}
-    written.record("failed", cause={**cause, "traceback": REFUSED, "log": "a.log"})
+@pytest.mark.parametrize(
+    ("traceback", "is_shown"),
+    [
+        (REFUSED, False),
+        (REFUSED.replace('File "/env/nbkit/worker/data/', "Cell In[3], "), True),
+        (f"{REFUSED}\nDuring handling of it:\n\n{REFUSED}", True),
+    ],
+)
+def test_show_refused_value(written, traceback, is_shown):
+    cause = {"kind": "config", "rank": 1, "message": "ConfigError: data='a' is empty."}
+    written.record("failed", cause={**cause, "traceback": traceback, "log": "a.log"})
     live = LiveRun(written.run)
     live.read()
 

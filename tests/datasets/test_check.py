@@ -14,6 +14,18 @@ ODD = odd_files()
 
 
 @pytest.mark.parametrize(
+    ("kind", "is_plain"),
+    [
+        ("1 scans of a progressive one", False),
+        ("7 scans of a progressive one", False),
+        ("progressive", True),
+    ],
+)
+def test_inspect_image_missing_scans_are_not_plain(kind, is_plain):
+    assert inspect_image(ODD[f"jpeg {kind}"].data).is_plain == is_plain
+
+
+@pytest.mark.parametrize(
     ("mode", "format", "is_plain"),
     [
         ("RGB", "JPEG", True),

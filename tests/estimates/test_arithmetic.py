@@ -104,6 +104,15 @@ def test_a_published_rate_is_that_of_the_median_row_and_says_how_many_there_are(
     assert 60 * found.published_minutes[0] == pytest.approx(found.seconds, rel=0.15)
 
 
+def test_a_published_rate_of_another_size_is_that_of_the_fewest_gpus():
+    [estimate] = from_published(WORK, ["H100-SXM-80GB"], precision="fp16", world_size=7)
+
+    rows = lookup(model="resnet50", gpu_name="H100-SXM-80GB", data="real")
+    sizes = {row.world_size for row in rows if row.precision in ("fp16", "bf16")}
+    assert estimate.where == f"{min(sizes)} x H100-SXM-80GB"
+    assert len(sizes) > 1
+
+
 def test_a_family_is_all_its_products_and_no_gpu_is_refused():
     found = from_published(WORK, ["V100", "A100-SXM4-80GB"], precision="fp16")
 

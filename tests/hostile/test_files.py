@@ -193,8 +193,10 @@ def test_a_number_that_is_text_hides_no_other_run(whole, monkeypatch, field):
 
 
 def test_a_file_of_many_attempts_takes_no_longer_than_another(whole, in_time):
-    line = '{"kind": "step", "step": 1, "loss": 1.0, "warmup": true, "attempt": %d}\n'
-    whole.paths.metrics.write_text("".join(line % n for n in range(30_000)))
+    line = '{"kind":"step","step":%d,"loss":1.0,"warmup":true,"attempt":%d}\n'
+    whole.paths.metrics.write_text(
+        "".join(line % (30_000 - n, n) for n in range(30_000))
+    )
 
     read = LiveMetrics(whole.paths.metrics)
     assert in_time(read.read)

@@ -287,6 +287,14 @@ def boom():
     os.abort()
 
 
+async def wait():
+    pass
+
+
+def steps():
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("what", "options", "words"),
     [
@@ -303,6 +311,8 @@ def boom():
         (boom, {"environment": {"A=B": "x"}}, "is not a valid variable"),
         (boom, {"environment": ["A=B"]}, "is of type list. Pass a dict"),
         (boom, {"environment": {"A": "x\0"}}, "is not a valid variable"),
+        (wait, {}, r"wait\(\) is asynchronous or a generator"),
+        (steps, {}, r"steps\(\) is asynchronous or a generator"),
         (boom, {"args": 5}, "args=5 is of type int. Pass a tuple or list"),
         (boom, {"args": {1: 2}}, "is of type dict. Pass a tuple .* as kwargs"),
         (boom, {"args": "ab"}, "is of type str. Pass a tuple or list"),

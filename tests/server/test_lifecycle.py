@@ -96,12 +96,14 @@ def test_settings_of_the_administrator_are_bounded_and_reach_the_sampler(
     assert "tensorboard_idle_seconds=nan is out of range; 600.0 is used" in server.log
 
 
-@pytest.mark.parametrize("interval", [math.nan, 61.0, math.inf])
-def test_interval_out_of_bounds_is_replaced(caplog, interval):
+@pytest.mark.parametrize(
+    ("interval", "used"), [(math.nan, 1), (61.0, 60), (math.inf, 60)]
+)
+def test_interval_out_of_bounds_is_replaced(caplog, interval, used):
     app = NbkitServer(log=logging.getLogger("nbkit.test"))
     app.interval_seconds = interval
 
-    assert app.interval_seconds == 1
+    assert app.interval_seconds == used
     assert f"interval_seconds={interval} is out of range" in caplog.text
     assert "Set a number from 0.25 to 60.0." in caplog.text
 

@@ -293,6 +293,7 @@ def _under_way(contents, manifest, run):
         (_leads("RUN/imported.json/x"), "json/x' is not a file of its runs or study"),
         (_leads("runs/20200101-000000-b/x"), "-b/x' is not a file of its runs"),
         (_leads("studies/20200101-000000-s/study.json"), "/study.json' is not a file"),
+        (_leads("RUN/config.json/x"), "json/x' is below another file"),
         (_leads("RUN/code/a\nb"), r"code/a\\nb' has a control character"),
         (
             lambda contents, _, run: contents.update({f"{run}/more.txt": b"more"}),

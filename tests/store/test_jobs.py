@@ -132,6 +132,22 @@ def test_find_job_failed_question(slurm, clock):
     assert why_unknown() == ""
 
 
+def test_find_job_thread_not_started(slurm, monkeypatch):
+    slurm.tell("squeue", *RECORDED)
+
+    def refuse(thread: threading.Thread) -> None:
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert find_job("14") is None
+        assert "can't start new thread" in why_unknown()
+
+    assert find_job("14").state == "RUNNING"
+    assert why_unknown() == ""
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_find_job_in_forked_process(slurm, monkeypatch):
     begun, go = threading.Event(), threading.Event()

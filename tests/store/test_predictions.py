@@ -21,10 +21,10 @@ def float32(value):
 def test_class_predictions_round_trip(tmp_path):
     path = tmp_path / "predictions.csv"
     written = ClassPredictions(
-        ['val/a,b/"1".jpg', "val/line\nbreak.jpg", "val/\udcff.jpg"],
-        ["a,b", "c", "c"],
-        ["c", "output 7", "c"],
-        [float32(1 / 3), float("nan"), 1.0],
+        ['val/a,b/"1".jpg', "val/line\nbreak.jpg", "val/\udcff.jpg", "val/a\r.jpg"],
+        ["a,b", "c", "c", "\r\n"],
+        ["c", "output 7", "c", "c"],
+        [float32(1 / 3), float("nan"), 1.0, 0.5],
     )
 
     write_predictions(path, written)
@@ -33,9 +33,9 @@ def test_class_predictions_round_trip(tmp_path):
     assert [*found.files] == written.files
     assert [*found.labels] == written.labels
     assert [*found.predicted] == written.predicted
-    assert found.scores[1:] == [None, 1.0]
+    assert found.scores[1:] == [None, 1.0, 0.5]
     assert float32(found.scores[0]) == float32(1 / 3)
-    assert path.read_bytes().startswith(b"file,label,predicted,score\n")
+    assert path.read_bytes().startswith(b"file,label,predicted,score\r\n")
     assert [one.name for one in tmp_path.iterdir()] == ["predictions.csv"]
 
 
@@ -43,8 +43,8 @@ def test_label_predictions_round_trip(tmp_path):
     path = tmp_path / "predictions.csv"
     scores = [float32(math.pi * 10**power) for power in (-30, 0, 30)]
     # Names as unfortunate as they can be.
-    labels = {"label": [0, 1, 0], "label.score": [1, 1, 1]}
-    logits = {"label": scores, "label.score": [-1.5, math.nan, 2.0]}
+    labels = {"label": [0, 1, 0], "label.score": [1, 1, 1], "a\r": [0, 0, 0]}
+    logits = {"label": scores, "label.score": [-1.5, math.nan, 2.0], "a\r": [1.0] * 3}
 
     write_predictions(path, LabelPredictions(["x", "y", "z"], labels, logits))
     found = read_predictions(path)

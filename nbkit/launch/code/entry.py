@@ -329,6 +329,17 @@ def _check_call(
     kwargs: Mapping[str, Any],
 ) -> None:
     """Raise if the ranks could only fail to call a function."""
+    kinds = (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    )
+    if any(is_kind(function) for is_kind in kinds):
+        message = (
+            f"{name}() is asynchronous or a generator, so a call does not execute its "
+            "body. Launch a function that runs it to completion."
+        )
+        raise ConfigError(message)
     try:
         # A decorator may give the function its own arguments.
         signature = inspect.signature(function, follow_wrapped=False)

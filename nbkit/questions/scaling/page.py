@@ -196,14 +196,16 @@ class ScalingResult:
         """Return everything in one report."""
         others = [row for rows in self.published.values() for row in rows]
         larger = [row for row in self.counted if row.world_size != row.base_world_size]
-        ratios, is_cpu = compare_arms(self.runs, self.diverged), self.evidence.is_cpu
-        reduced, figures = self.bandwidth, []
+        reduced, figures, certainty = self.bandwidth, [], None
+        if larger:
+            ratios = compare_arms(self.runs, self.diverged)
+            certainty = certainty_table(larger, ratios, is_cpu=self.evidence.is_cpu)
         if self.counted:
             drawn = scaling_chart(self.counted, self.outlooks, self.published)
             figures = [Figure("Training throughput by number of devices", drawn)]
         tables = (
             self.table,
-            certainty_table(larger, ratios, is_cpu=is_cpu) if larger else None,
+            certainty,
             *(ranks_table(self.times), self.projection, self.context),
         )
         parts = [
