@@ -54,7 +54,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "stop",
         _stop,
-        summary="stop runs; trainings after their next step, with a checkpoint",
+        summary="stop runs; training runs after their next step, with a checkpoint",
         description="Stop runs. Trainings end after their next step, with a "
         "checkpoint. A function or script that calls nbkit.context().should_stop() or "
         "handles SIGTERM ends by itself; any other is terminated immediately. "

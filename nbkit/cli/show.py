@@ -79,8 +79,8 @@ def add_to(commands: Commands) -> None:
         "diagnose",
         _diagnose,
         summary="state a run's bottleneck, its evidence and what to try",
-        description="State the bottleneck of an active or ended run (input, gradient "
-        "all-reduce, a slow rank, a busy machine), its evidence and what to try.",
+        description="State the bottleneck of an active or ended run (such as input, "
+        "gradient all-reduce or a slow rank), the evidence for it and what to try.",
         example="nbkit diagnose k3f9",
     )
     _add_run(parser)

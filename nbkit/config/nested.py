@@ -26,9 +26,11 @@ class DaliConfig(Model):
     """Share of images decoded by the GPU's JPEG engine, if it has one; CUDA kernels
     decode the others."""
     preallocate_width_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
-    """Image width to preallocate for before the first batch; 0 disables it."""
+    """Image width in pixels for which the decoder allocates memory before the first
+    batch; 0 disables it."""
     preallocate_height_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
-    """Image height to preallocate for before the first batch; 0 disables it."""
+    """Image height in pixels for which the decoder allocates memory before the first
+    batch; 0 disables it."""
 
 
 class LoaderConfig(Model):

@@ -320,7 +320,7 @@ def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
         message = (
             f"Run {run.run_id} has task={run.config.task!r}, model={actual[0]!r} and "
             f"image_size={actual[1]}, but recipe {recipe.name} trains {wanted[0]} at "
-            f"{wanted[1]} pixels. Launch a short training with model={wanted[0]!r} and "
+            f"{wanted[1]} pixels. Launch a short run with model={wanted[0]!r} and "
             f"image_size={wanted[1]}."
         )
         raise ConfigError(message)

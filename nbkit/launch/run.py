@@ -99,7 +99,7 @@ class Run(StoredRun):
     def stop(
         self, grace_seconds: float | None = None, *, by: str = "user", wait: bool = True
     ) -> Self:
-        """Stop the run: a training after its next step, with a checkpoint.
+        """Stop the run: a training run after its next step, with a checkpoint.
 
         A function or script that calls ``nbkit.context().should_stop()`` or handles
         SIGTERM ends by itself; any other is terminated immediately. Processes that

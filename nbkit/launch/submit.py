@@ -153,7 +153,10 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"cannot watch this process ({error}). Use on_owner_exit='keep'."
+        message = (
+            "on_owner_exit='stop' requires a process that stops the job when this one "
+            f"ends, but it could not be started ({error}). Use on_owner_exit='keep'."
+        )
         raise LaunchError(message) from error
 
 

@@ -167,7 +167,7 @@ def _unmeasured(run: StoredRun) -> PublishedRow:
     if unsuitable:
         listed = ", ".join(f"{field}={value!r}" for field, value in unsuitable.items())
         message = (
-            f"Run {run.run_id} is not a GPU reference: {listed}. Use a training with "
+            f"Run {run.run_id} is not a GPU reference: {listed}. Use a run with "
             "synthetic data on a known GPU, and default values of these settings."
         )
         raise ConfigError(message)

@@ -42,7 +42,7 @@ def checks() -> Iterator[Finding]:
             evidence = f"cannot be read ({gpu.error})"
             yield Finding(f"GPU {gpu.index}", "error", evidence, RESET)
         elif gpu.mig_enabled:
-            evidence = "in MIG mode; an instance supports only one rank"
+            evidence = "in MIG mode; a run can use only one instance"
             yield Finding(f"GPU {gpu.index}", "note", evidence)
     yield from _persistence(devices)
     yield from _conditions([*zip(devices, conditions, strict=True)])

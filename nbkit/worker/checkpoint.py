@@ -137,8 +137,8 @@ def load(
     written_by = complete["world_size"]
     if written_by != world_size:
         message = (
-            f"{path} was written with world_size={written_by}, not {world_size}. "
-            f"Resume with world_size={written_by}, or launch a new run."
+            f"{path} was written by {written_by} ranks, but this run has {world_size}. "
+            "Launch a new run."
         )
         raise RunError(message)
     return _load(path / "state.pt"), _load(path / f"rank_{rank}.pt")

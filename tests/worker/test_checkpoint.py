@@ -269,7 +269,7 @@ def test_a_file_server_that_is_silent_for_a_moment_is_asked_again(
 def test_another_number_of_ranks_is_refused(tmp_path, world_size):
     path = save_as_ranks(tmp_path, 1, world_size=2)[0]
 
-    with pytest.raises(RunError, match="Resume with world_size=2"):
+    with pytest.raises(RunError, match="was written by 2 ranks"):
         checkpoint.load(path, 0, world_size)
 
 

@@ -289,8 +289,8 @@ def result(study: Study) -> ChexnetResult:
     lost_arms = diverged_arms(study)
     if not single:
         message = (
-            f"Study {study.study_id} has no finished training on 1 device. Call run() "
-            "first."
+            f"Study {study.study_id} has no finished training run on 1 device. Call "
+            "run() first."
         )
         raise NotEnoughDataError(message)
     paired = [seed for seed in single if seed in parallel]

@@ -352,7 +352,7 @@ def _what(plan: PlanValues) -> str:
     if gpus == 1:
         return f"{plural(repeats, 'training')} on 1 device ({seeds}); no comparison."
     return (
-        f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, "
+        f"{2 * repeats} training runs: {repeats} on 1 device and {repeats} on {gpus}, "
         f"paired ({seeds}) with the same initial weights, images and global batches."
     )
 

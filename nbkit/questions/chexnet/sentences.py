@@ -87,10 +87,10 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
 def nothing_to_pair(gpus: int) -> str:
     """Return why several devices are not compared with one."""
     if gpus == 1:
-        return "All trainings used 1 device. Use gpus=2 or more to compare."
+        return "All training runs used 1 device. Use gpus=2 or more to compare."
     return (
-        f"No pair of trainings finished on both 1 and {gpus} devices. Call run() of "
-        "the study to continue it; if trainings diverged, lower learning_rate."
+        f"No pair of training runs finished on both 1 and {gpus} devices. Call run() "
+        "of the study to continue it; if runs diverged, lower learning_rate."
     )
 
 
@@ -128,8 +128,8 @@ def no_claim(*, is_made: bool) -> str:
         return "The images are generated patterns; the numbers do not apply to X-rays."
     return (
         "For research and benchmarks only, not for medical use. Labels are often "
-        "extracted automatically from radiology reports, and a model may learn where "
-        "an image was made instead of the disease."
+        "extracted automatically from radiology reports, and a model may learn to "
+        "recognize the hospital or scanner instead of the disease."
     )
 
 
@@ -169,9 +169,9 @@ def method(*, patients: bool, trainings: int) -> list[str]:
         else "of single images, because patient_id is missing (DeLong's variance)"
     )
     spread = (
-        "It includes the variance between trainings (readers and cases)."
+        "It includes the variance between training runs (readers and cases)."
         if trainings > 1
-        else "With one training, the variance between trainings is not included."
+        else "With one training run, the variance between runs is not included."
     )
     return [
         "AUROC: from each run's predictions.csv at its last evaluation.",

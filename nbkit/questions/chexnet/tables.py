@@ -119,7 +119,7 @@ def trainings_table(
 ) -> Table:
     """Return each training's own mean AUROC."""
     return table(
-        "Individual trainings",
+        "Individual training runs",
         (
             Column("training", itemgetter(0)),
             Column("mean AUROC", itemgetter(1), "{:.4f}".format, "mean_auroc"),
@@ -195,7 +195,8 @@ def published_table(
         ),
         [finding for finding in findings if finding.positives is not None],
         [
-            "Single values without a CI, on other splits of all 112,120 images, for "
-            f"context only. Source: table of {published[0].table_url}."
+            "The published AUROCs are single values without a CI, on other splits of "
+            "all 112,120 images, for context only. Source: the table at "
+            f"{published[0].table_url}."
         ],
     )

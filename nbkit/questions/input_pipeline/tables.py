@@ -226,8 +226,9 @@ _CPU_TIME = (
     "unused images."
 )
 _OF_A_TRAINING = (
-    "It includes the training loop, such as kernel launches; the input pipeline alone "
-    "needs fewer cores. Cores that share caches or a physical core are slower."
+    "It includes the CPU time of the training loop, such as kernel launches; the input "
+    "pipeline alone needs fewer cores. Logical CPUs that share a physical core or its "
+    "caches are slower, so more of them may be needed."
 )
 _OF_LOADING = (
     'It includes normalization, which runs on the GPU in training. The column "cores '

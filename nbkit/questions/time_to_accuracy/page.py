@@ -263,7 +263,7 @@ def logs(study: Study) -> Table | Note:
             lines = mllog(run, file, division=division).splitlines()
             rows.append([arm, f"{run.config.seed}", f"{len(lines)}", str(file)])
     if not rows:
-        return Note(["No MLPerf logs: no training has finished."])
+        return Note(["No MLPerf logs: no training run has finished."])
     return Table(
         "MLPerf Training logs",
         ["recipe", "seed", "lines", "file"],

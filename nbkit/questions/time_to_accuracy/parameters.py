@@ -1,6 +1,6 @@
 """Parameters that the cell of the time to accuracy notebook leaves out."""
 
-estimate_recipe: str = "netapp_lars"  # recipe to project to a whole training
+estimate_recipe: str = "netapp_lars"  # recipe to project to a complete training run
 loader: str = "torch"  # image loader: torch, dali, tfrecord or naive
 image_size: int = None  # side of the square image in pixels (None: the recipes')
 evaluation_period_epochs: int = None  # epochs between evaluations (None: the recipes')

@@ -224,7 +224,7 @@ def _what(arms: Mapping[str, ExperimentConfig], repeats: int, seed: int) -> str:
     return (
         f"{config.model} at {config.image_size} pixels on {config.data}, to {target} "
         f"top-1 with {', '.join(arms)}; {seeds} per recipe, "
-        f"{plural(len(arms) * repeats, 'training')} in all, interleaved. A training "
+        f"{plural(len(arms) * repeats, 'training run')} in all, interleaved. A run "
         "stops at the target accuracy or after its last epoch."
     )
 
