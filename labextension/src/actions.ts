@@ -131,7 +131,10 @@ export class Actions {
     await this._try(async () => {
       if (!isCopied(path)) {
         throw new Error(
-          trans.__('The browser blocked the copy. Copy it manually: %1', path)
+          trans.__(
+            'The browser blocked the copy. Copy this text manually: %1',
+            path
+          )
         );
       }
       Notification.success(trans.__('Copied: %1', path), { autoClose: 3000 });
@@ -223,13 +226,13 @@ export class Actions {
       cwd !== null && this._commands.hasCommand(TENSORBOARD_COMMAND);
     const danger = hasOther
       ? trans.__(
-          'Another extension, or the command in a terminal, opens a port that every user of the machine can reach.'
+          'Starting TensorBoard with another extension or in a terminal opens a port that every user of the machine can reach.'
         )
       : trans.__(
-          'The command in a terminal opens a port that every user of the machine can reach.'
+          'Starting TensorBoard in a terminal opens a port that every user of the machine can reach.'
         );
     const manually = trans.__(
-      'To start it manually, run on the server: %1',
+      'To start TensorBoard in a terminal, run on the server: %1',
       command
     );
     const result = await showDialog({

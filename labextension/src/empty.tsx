@@ -126,7 +126,7 @@ export function lostAdvice(error: string, trans: TranslationBundle): string {
         'The GPU has fallen off the bus. Check dmesg for an Xid message, then reset the GPU or reboot.'
       )
     : trans.__(
-        'The GPU cannot be read (%1). Check nvidia-smi.',
+        'The GPU cannot be read (%1). Run nvidia-smi for details.',
         translated(error, trans)
       );
 }

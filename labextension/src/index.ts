@@ -44,7 +44,7 @@ interface IMonitor {
 
 const IMonitor = new Token<IMonitor>(
   'nbkit:IMonitor',
-  'GPUs, runs and host, from the server.'
+  'Provides data on GPUs, runs and the host from the server.'
 );
 
 const panel: JupyterFrontEndPlugin<IMonitor> = {

@@ -157,9 +157,9 @@ def add_to(commands: Commands) -> None:
         description="Check Python, CPUs, memory, GPUs and driver, torch and DALI, the "
         "device pool, Slurm, the store, JupyterLab and the notebooks. An error "
         "prevents common uses of this machine; a warning affects performance or "
-        "only one feature. A missing GPU is not an error; a GPU that torch cannot "
-        "use is one. With --gpus, check only the GPUs and an all-reduce over the free "
-        "GPUs. The exit code is 1 if there is an error, else 0.",
+        "only one feature. A missing GPU is not an error, but a GPU that torch cannot "
+        "use is an error. With --gpus, check only the GPUs and an all-reduce over the "
+        "free GPUs. The exit code is 1 if there is an error, else 0.",
         example="nbkit doctor --json > doctor.json",
     )
     parser.add_argument(
@@ -172,8 +172,8 @@ def add_to(commands: Commands) -> None:
         "--limit",
         type=_seconds,
         metavar="SECONDS",
-        help="time limit for all checks; a check that exceeds it fails (default: "
-        f"{_LIMIT_SECONDS:g})",
+        help="time limit for all checks together, in seconds; a check that exceeds it "
+        f"fails (default: {_LIMIT_SECONDS:g})",
     )
 
 

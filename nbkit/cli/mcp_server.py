@@ -51,7 +51,7 @@ def add_to(commands: Commands) -> None:
         "diagnose. No tool accepts code, and none stops a run. gpus returns the output "
         "of nbkit monitor --json; each other tool returns the output of the command of "
         "the same name with --json. With --allow-try, the tool try compares scripts "
-        "below a folder with earlier commits.",
+        "below a folder with their versions in earlier commits.",
         example="nbkit mcp --allow-try experiments --max-gpus 2",
     )
     parser.add_argument(
@@ -59,7 +59,7 @@ def add_to(commands: Commands) -> None:
         type=int,
         default=20_000,
         metavar="N",
-        help="maximum characters per answer; logs keep the last ones (default: 20,000)",
+        help="maximum characters per answer; a log keeps its end (default: 20,000)",
     )
     parser.add_argument(
         "--allow-try",
@@ -80,14 +80,14 @@ def add_to(commands: Commands) -> None:
         type=float,
         default=60.0,
         metavar="MINUTES",
-        help="total time of all calls of try (default: 60)",
+        help="maximum total time of all calls of try, in minutes (default: 60)",
     )
     parser.add_argument(
         "--max-starts",
         type=int,
         default=100,
         metavar="N",
-        help="total number of runs of all calls of try (default: 100)",
+        help="maximum total number of runs of all calls of try (default: 100)",
     )
 
 
@@ -169,7 +169,7 @@ class _Tools:
         return self.marked(await output("compare", "--json", "--", a, b))
 
     async def diagnose(self, run: str) -> Answer:
-        """Return a run's bottleneck, its evidence and what to try."""
+        """Return a run's bottleneck, the evidence for it and what to try."""
         return self.marked(await output("diagnose", "--json", "--", run))
 
     def marked(self, result: Any, left_out: int | None = None) -> Answer:
@@ -265,14 +265,14 @@ class _Trials:
             ),
             (
                 self._starts >= 2,
-                f"{self._starts} of --max-starts left, but try requires 2. "
-                "Ask the user to restart nbkit mcp.",
+                f"try requires 2 runs, but --max-starts leaves {self._starts}. Ask the "
+                "user to restart nbkit mcp with --max-starts of 2 or more.",
             ),
             (
                 2 <= starts <= self._starts,
                 f"repeats={repeats} is out of range: minimum 1, maximum "
-                f"{self._starts // 2} (2 runs each; {self._starts} of --max-starts "
-                "left).",
+                f"{self._starts // 2} (2 runs each; --max-starts leaves "
+                f"{self._starts}).",
             ),
             (
                 self._seconds > 0,

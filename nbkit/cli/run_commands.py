@@ -32,8 +32,8 @@ def add_to(commands: Commands) -> None:
         description="List the runs of the store, newest first. Images/s is the "
         "throughput of all ranks over the measured steps, or over the last 20 steps "
         "of an active run; without measured steps, the last logged value. Duration is "
-        "the time that ranks ran; age is the time since the first start. A dash means "
-        "unknown.",
+        "the time for which ranks ran; age is the time since the first start. A dash "
+        "means unknown.",
         example="nbkit runs --state running",
     )
     parser.add_argument(
@@ -55,9 +55,9 @@ def add_to(commands: Commands) -> None:
         "stop",
         _stop,
         summary="stop runs; training runs after their next step, with a checkpoint",
-        description="Stop runs. Trainings end after their next step, with a "
+        description="Stop runs. Training runs end after their next step, with a "
         "checkpoint. A function or script that calls nbkit.context().should_stop() or "
-        "handles SIGTERM ends by itself; any other is terminated immediately. "
+        "handles SIGTERM ends by itself; otherwise, it is terminated immediately. "
         "Processes that are still running after the grace period are killed. The "
         "command waits for all runs to end and prints the outcome of each.",
         example="nbkit stop k3f9",
@@ -70,7 +70,7 @@ def add_to(commands: Commands) -> None:
         "--grace",
         type=float,
         metavar="SECONDS",
-        help="grace period before a run is killed, 0 to 86,400 (default: "
+        help="grace period before a run is killed, in seconds, 0 to 86,400 (default: "
         "stop_grace_seconds of each run)",
     )
 

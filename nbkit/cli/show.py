@@ -28,10 +28,10 @@ def add_to(commands: Commands) -> None:
         "show",
         _show,
         summary="show one run: state, cause, configuration, devices, rates, log",
-        description="Show the state, cause, progress, throughput (images/s over the n "
-        "measured steps; median and quartiles per step), non-default settings, data "
-        "(with skipped files and reasons) and devices of a run. After a failure, also "
-        "show the last log lines of the first failed rank.",
+        description="Show the state, its cause, progress, throughput (images/s over "
+        "the n measured steps; median and quartiles per step), non-default settings, "
+        "data (with skipped files and reasons) and devices of a run. After a failure, "
+        "also show the last log lines of the first failed rank.",
         example="nbkit show k3f9",
     )
     _add_run(parser)
@@ -40,8 +40,8 @@ def add_to(commands: Commands) -> None:
         type=int,
         metavar="N",
         help="show the last N log lines, at most 500: after a failure, of the first "
-        f"failed rank or the supervisor (default: {_LOG_LINES}, or 0 if a traceback is "
-        "shown); otherwise, of rank 0 (default: 0)",
+        f"failed rank, or else of the supervisor (default: {_LOG_LINES}, or 0 if a "
+        "traceback is shown); otherwise, of rank 0 (default: 0)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the run's record as JSON"
@@ -78,7 +78,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "diagnose",
         _diagnose,
-        summary="state a run's bottleneck, its evidence and what to try",
+        summary="state a run's bottleneck, the evidence for it and what to try",
         description="State the bottleneck of an active or ended run (such as input, "
         "gradient all-reduce or a slow rank), the evidence for it and what to try.",
         example="nbkit diagnose k3f9",
@@ -90,7 +90,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "stacks",
         _stacks,
-        summary="print the Python stack of each rank of a running run",
+        summary="print the Python stack of each rank of an active run",
         description="Print where each rank of a run on this host is now: the Python "
         "stack of its main thread and of its loading processes. The run continues.",
         example="nbkit stacks k3f9",

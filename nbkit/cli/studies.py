@@ -51,8 +51,8 @@ def add_to(commands: Commands) -> None:
         _import,
         summary="import an exported run or study into the store",
         description="Import a bundle written by nbkit export. No code in it is "
-        "executed. A bundle is rejected if it unpacks to more than 1 GiB and 50 times "
-        "its size; --large disables this check.",
+        "executed. A bundle is rejected if it unpacks to more than 1 GiB and to more "
+        "than 50 times its size; --large disables this check.",
         example="nbkit import run.zip",
     )
     parser.add_argument("file", metavar="FILE", help="a file written by nbkit export")

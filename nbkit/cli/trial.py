@@ -17,7 +17,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "try",
         _try,
-        summary="compare a script with an earlier commit of its repository",
+        summary="compare a script with its version in an earlier commit",
         description="Run a script and its version at a commit alternately, several "
         "times each, and report whether the metric improved. Each version runs in a "
         "copy of the repository, with links to untracked files, such as data. "

@@ -55,7 +55,7 @@ class _Rule(NamedTuple):
     is_broken: Callable[[Any, _Known], object]
     text: str
     is_for_new: bool = False
-    """Whether runs of the store may break it."""
+    """Whether stored runs may violate the rule."""
 
 
 _RULES = (
@@ -165,7 +165,7 @@ _RULES = (
     _Rule(
         "device",
         lambda v, of: v == "cuda" and of["precision"] == "int8" and not of["compile"],
-        "precision='int8' is slower than fp16 on a GPU unless it is compiled. Set "
+        "precision='int8' is slower than fp16 on a GPU if compile=False. Set "
         "compile=True",
         is_for_new=True,
     ),
@@ -191,7 +191,7 @@ _RULES = (
     _Rule(
         "oversubscribe",
         lambda _, of: of["gpus"] and of["num_devices"] > of["gpus"],
-        "devices lists {num_devices}, but gpus={gpus} uses only {gpus}. Use "
+        "devices lists {num_devices} devices, but gpus={gpus} uses only {gpus}. Use "
         "gpus={num_devices} or list fewer devices",
     ),
     _Rule(
@@ -250,7 +250,7 @@ class ExperimentChecks(Model):
     def _data_may_be_a_path(cls, value: Any) -> Any:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if text == "":
-            message = "is empty. Use the path of an image folder, or 'synthetic'"
+            message = "is empty. Use the path or name of a data set, such as 'photos'"
             raise ValueError(message)
         return text
 

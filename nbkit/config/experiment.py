@@ -60,8 +60,8 @@ class ExperimentConfig(ExperimentChecks):
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
     num_classes: Annotated[int, Field(ge=2)] | None = None
-    """Outputs of the model; None uses the number of classes in the data
-    (1,000 for synthetic data)."""
+    """Number of model outputs; None uses the number of classes or labels in the data
+    (1,000 for ``data="synthetic"``)."""
     weights: str = "random"
     """Initial weights: ``random``, ``pretrained`` (torchvision's for ImageNet,
     downloaded once; with a new output layer for other classes), the id of a run (its
@@ -103,8 +103,8 @@ class ExperimentConfig(ExperimentChecks):
     # Batch
     batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
     """Images per rank and forward pass; ``max`` finds, in a separate process, the
-    largest size that fits in GPU memory: a power of two, or 1.5 times one (64, 96, 128,
-    192, ...). With 64, recent GPUs wait for kernel launches: use 256, or
+    largest size that fits in GPU memory: a power of two, or 1.5 times a power of two
+    (64, 96, 128, 192, ...). With 64, recent GPUs wait for kernel launches: use 256, or
     ``cuda_graphs``."""
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4_096)] = 1
     """Forward and backward passes before each optimizer step."""
@@ -129,7 +129,8 @@ class ExperimentConfig(ExperimentChecks):
     learning_rate_warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs over which the learning rate rises linearly to its peak."""
     step_epochs: tuple[Annotated[float, Field(gt=0)], ...] = (30.0, 60.0, 80.0)
-    """Epochs at which ``schedule="step"`` multiplies the rate by ``step_factor``."""
+    """Epochs at which ``schedule="step"`` multiplies the learning rate by
+    ``step_factor``."""
     step_factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Factor of ``schedule="step"``."""
     polynomial_power: Annotated[float, Field(gt=0)] = 2.0
@@ -139,8 +140,8 @@ class ExperimentConfig(ExperimentChecks):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Label smoothing of the cross entropy."""
     label_weighting: Literal["none", "balanced"] = "none"
-    """``balanced`` weights the positives of each label by negatives / positives of the
-    training images (multi-label data)."""
+    """``balanced`` weights the positives of each label by the ratio of negatives to
+    positives in the training images (multi-label data)."""
 
     # Duration
     epochs: Annotated[int, Field(ge=1)] | None = None
@@ -150,22 +151,22 @@ class ExperimentConfig(ExperimentChecks):
     20 steps or 6 s, whichever is longer, but at most 30 s (and at least 3 steps), at
     the peak learning rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
-    """First steps, which are not measured (allocation, autotuning, compilation); if
-    ``steps`` is not larger, half of ``steps`` (noted in the record's
-    ``parameter_sources``). A run without a given length continues its warm-up until
-    the rate is stable."""
+    """Steps at the start that are not measured (allocation, autotuning, compilation);
+    if ``steps`` is not larger than this number, half of ``steps`` (noted in the
+    record's ``parameter_sources``). A run without a given length continues its warm-up
+    until the throughput is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
     kept. If False, the run continues, and the record names the step."""
 
     # Data
     data: str = "synthetic"
-    """``synthetic`` (made on the device), ``photos`` (crops of scikit-image's
-    photographs, made once), ``synthetic-multilabel`` (drawn patterns with several
-    labels, made once), ``cifar10`` or ``imagenette`` (downloaded once), or the path
-    of an image folder (one subfolder per class, or ``train/`` and ``val/`` with such
-    subfolders), of a multi-label CSV file, of the table or folder of NIH ChestX-ray14,
-    or of a folder of WebDataset, RecordIO or TFRecord files."""
+    """``synthetic`` (generated on the device), ``photos`` (crops of scikit-image's
+    photographs, created once), ``synthetic-multilabel`` (generated patterns with
+    several labels, created once), ``cifar10`` or ``imagenette`` (downloaded once), or
+    the path of an image folder (one subfolder per class, or ``train/`` and ``val/``
+    with such subfolders), of a multi-label CSV file, of the table or folder of NIH
+    ChestX-ray14, or of a folder of WebDataset, RecordIO or TFRecord files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
     (configurable steps over TFRecord files) or ``naive`` (one image at a time);
@@ -184,7 +185,7 @@ class ExperimentConfig(ExperimentChecks):
     for ``missing_labels`` (``zero``, ``one`` and ``ignore`` are CheXpert's U-Zeros,
     U-Ones and U-Ignore)."""
     image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
-    """Side of the square training and evaluation image, in pixels."""
+    """Width and height of training and evaluation images, in pixels."""
     crop_area_min: Annotated[float, Field(gt=0, le=1)] = 0.08
     """Smallest share of an image's area that a random crop keeps."""
     crop_area_max: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -233,7 +234,7 @@ class ExperimentConfig(ExperimentChecks):
     """GPUs by NVML index or UUID; None uses the first free ones."""
     oversubscribe: bool = False
     """Allow several ranks per device, and use devices of other runs instead of waiting
-    for free ones. Records and reports mention it."""
+    for free devices. Records and reports state whether devices were shared."""
     cpus: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     """CPU numbers to which ranks and their loading processes are pinned; None allows
     all CPUs of the launcher."""

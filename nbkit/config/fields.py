@@ -17,13 +17,13 @@ class Field:
     """One field, or one of a configuration inside."""
 
     group: str
-    """The heading below which the form shows it."""
+    """Heading of the field in the launch form."""
     path: str
     """Such as ``loader_config.num_workers``."""
     default: Any
-    """As JSON has it."""
+    """Default as a JSON value."""
     schema: Mapping[str, Any]
-    """Of its values; its description is the field's docstring."""
+    """JSON Schema of the field's values; its description is the field's docstring."""
 
     @property
     def meaning(self) -> str:

@@ -23,14 +23,14 @@ class DaliConfig(Model):
     roi_decode: bool = True
     """Decode only the part of an image that the crop keeps."""
     hw_decoder_load: Annotated[float, Field(ge=0, le=1)] = 0.65
-    """Share of images decoded by the GPU's JPEG engine, if it has one; CUDA kernels
-    decode the others."""
+    """Share of images decoded by the GPU's hardware JPEG decoder, if present; CUDA
+    kernels decode the rest."""
     preallocate_width_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Image width in pixels for which the decoder allocates memory before the first
-    batch; 0 disables it."""
+    batch; 0 disables preallocation."""
     preallocate_height_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Image height in pixels for which the decoder allocates memory before the first
-    batch; 0 disables it."""
+    batch; 0 disables preallocation."""
 
 
 class LoaderConfig(Model):

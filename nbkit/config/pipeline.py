@@ -107,8 +107,9 @@ def images_of_every_rank(
     if left_out > MOST_LEFT_OUT:
         message = (
             f"data={data!r} has {images:,} training images in {len(images_in_files)} "
-            f"files. With whole files per rank, {ranks} ranks read {fewest:,} images "
-            f"each and skip {left_out:.1%} of all (limit {MOST_LEFT_OUT:.0%}). {remedy}"
+            f"files. With whole files per rank, each of {ranks} ranks reads {fewest:,} "
+            f"images, and {left_out:.1%} of all images are skipped (limit "
+            f"{MOST_LEFT_OUT:.0%}). {remedy}"
         )
         raise ConfigError(message)
     return fewest

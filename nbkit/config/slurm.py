@@ -86,8 +86,8 @@ class SlurmConfig(Model):
     """GPUs per node; None requests one per rank if the ranks use GPUs, and
     otherwise none."""
     cpus_per_task: Annotated[int, Field(ge=1, le=4_096)] | None = None
-    """CPUs per rank, including its loading processes; None requests one if the run
-    requests neither GPUs nor whole nodes, and otherwise leaves it to Slurm."""
+    """CPUs for each rank and its loading processes; None requests 1 CPU if the run
+    requests neither GPUs nor whole nodes, and otherwise uses Slurm's default."""
     mem_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Memory of each node, in GiB; None uses the partition's default."""
     slurm_signal_delay_s: Annotated[int, Field(ge=1, le=SIGNAL_DELAY_LIMIT)] | None = (

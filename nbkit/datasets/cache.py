@@ -51,8 +51,8 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
                 raise
     except OSError as error:
         message = (
-            f"{folder} cannot be created ({error}). If it cannot be written, free some "
-            "space, or set XDG_CACHE_HOME to a writable folder."
+            f"{folder} cannot be created ({error}). Free some space, or set "
+            "XDG_CACHE_HOME to a writable folder."
         )
         raise StoreError(message) from error
     finally:

@@ -30,8 +30,8 @@ _PACKED = {
 _POSSIBLE = (
     "a folder of images (<class>/, or train/<class>/ and val/<class>/), a folder of "
     f"{', '.join(list(_PACKED)[:-1])} or {list(_PACKED)[-1]} files, a CSV file of "
-    f"labels, NIH ChestX-ray14's table or folder, {', '.join(map(repr, NAMED))}, or "
-    "(for a run) 'synthetic'"
+    "labels or NIH ChestX-ray14's table or folder, or one of the names "
+    f"{', '.join(map(repr, NAMED))} and (for a run) 'synthetic'"
 )
 
 
@@ -67,8 +67,8 @@ def find(
     if len(layouts) > 1:
         problem = " and ".join(layouts.values())
         message = (
-            f"data={data!r} is ambiguous: it contains {problem}. Keep only one of them "
-            "in this folder."
+            f"data={data!r} is ambiguous: it contains {problem}. Keep only one kind of "
+            "data in this folder."
         )
         raise ConfigError(message)
     for name, (_, list_packed) in _PACKED.items():

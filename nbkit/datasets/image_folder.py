@@ -138,7 +138,7 @@ def _evaluation(root: Path, train: str, names: list[str]) -> str:
             return name
         if _holds_image(root / name):
             problem = f"{name}/ contains images, but no class folder"
-            raise _unclear(root, problem, f"put them into {name}/<class>/")
+            raise _unclear(root, problem, f"put the images into {name}/<class>/")
     return ""
 
 

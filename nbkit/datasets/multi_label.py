@@ -168,8 +168,8 @@ def check_patients(
         message = (
             f"data={str(csv_path)!r} has {plural(len(both), 'patient')} in both "
             f"training and evaluation (leakage: {few(both)}). Assign each patient to "
-            "one split, or remove the column 'split' (NIH: both lists): nbkit then "
-            "splits by patient."
+            "one split, or remove the column 'split' (NIH: train_val_list.txt and "
+            "test_list.txt): nbkit then splits by patient."
         )
         raise ConfigError(message)
 

@@ -151,7 +151,8 @@ def _check_names(listing: Listing, format: PackFormat) -> None:
                 if any(sign in sample.name for sign in "\t\n\r"):
                     message = (
                         f"The name {sample.name!r} contains a tab or line break, which "
-                        "RecordIO does not support. Use tfrecord or webdataset."
+                        "RecordIO does not support. Use format='tfrecord' or "
+                        "'webdataset'."
                     )
                     raise ConfigError(message)
 
@@ -171,7 +172,7 @@ def _check_stems(listing: Listing) -> None:
             if problem:
                 message = (
                     f"{problem}, but WebDataset requires a unique name up to the first "
-                    "dot, then an image suffix. Use recordio or tfrecord."
+                    "dot, then an image suffix. Use format='recordio' or 'tfrecord'."
                 )
                 raise ConfigError(message)
             seen[stem] = sample.name

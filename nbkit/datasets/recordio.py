@@ -102,7 +102,7 @@ def _open(
     if not all(value.is_integer() for value in values):
         message = (
             f"{path}: the image at byte {offset:,} has the label {[*values]}, which is "
-            "neither a class index nor a list of 0 and 1. Pack the images again."
+            "neither a class index nor a list of zeros and ones. Pack the images again."
         )
         raise ConfigError(message)
     return tuple(map(int, values)), number, _skip_bytes(pieces, length)
@@ -176,7 +176,7 @@ class RecordIOWriter:
         if len(content) >= _LONGEST:
             message = (
                 f"{sample.name!r} has {len(data):,} bytes, but a RecordIO record must "
-                f"be smaller than {_LONGEST:,} bytes. Use webdataset."
+                f"be smaller than {_LONGEST:,} bytes. Use format='webdataset'."
             )
             raise ConfigError(message)
         self._index.write(f"{index}\t{self._file.tell()}\n".encode())

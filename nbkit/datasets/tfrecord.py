@@ -168,15 +168,15 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     pieces = list(_bytes_list(wire, *features[image]))
     if len(pieces) != 1:
         message = (
-            f"{where} {len(pieces)} files in its feature {image.decode()!r}, not 1. "
+            f"{where} {len(pieces)} images in its feature {image.decode()!r}, not 1. "
             "Pack one image per record."
         )
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))
     if not labels:
         message = (
-            f"{where} no integer in its feature {label.decode()!r}, the class index. "
-            "Pack the images with integer labels."
+            f"{where} no integer in its feature {label.decode()!r}, which holds the "
+            "class index. Pack the images with integer labels."
         )
         raise ConfigError(message)
     ((start, after),) = pieces

@@ -106,7 +106,7 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
         else:
             message = (
                 f"{path} has two images with the same stem: {parts.image.name!r} and "
-                f"{member.name!r}. Rename one, and pack again."
+                f"{member.name!r}. Rename one, and pack the images again."
             )
             raise ConfigError(message)
     if parts is not None:
@@ -131,8 +131,8 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
                     continue
                 if not member.isreg() or member.issparse():
                     message = (
-                        f"{path}: {member.name!r} is a link, a sparse file or not a "
-                        "regular file. Pack the images with tar --dereference "
+                        f"{path}: {member.name!r} is a link, a sparse file or a "
+                        "special file. Pack the images with tar --dereference "
                         "--hard-dereference, without --sparse."
                     )
                     raise ConfigError(message)
@@ -146,9 +146,9 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
     while block := os.pread(file.fileno(), _ZEROS_BYTES, end):
         if block.strip(b"\0"):
             message = (
-                f"{path} has data after the end of its archive, as archives joined "
-                "with cat have. Unpack it with tar --ignore-zeros, and pack the images "
-                "again."
+                f"{path} has data after the end of its archive, possibly because "
+                "archives were joined with cat. Unpack it with tar --ignore-zeros, and "
+                "pack the images again."
             )
             raise ConfigError(message)
         end += len(block)
@@ -174,7 +174,7 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
     if member is None:
         message = (
             f"{path}: {parts.stem!r} has no label. Add a .cls file with a class index, "
-            "or a .json file with a list of 0 and 1."
+            "or a .json file with a list of zeros and ones."
         )
         raise ConfigError(message)
     text = os.pread(file.fileno(), min(member.size, _LABEL_BYTES), member.offset)
@@ -186,7 +186,7 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
     except (ValueError, RecursionError) as error:
         message = (
             f"{path}: {member.name!r} contains {text[:40]!r}, which is neither a class "
-            "index nor a list of 0 and 1. Pack the images again."
+            "index nor a list of zeros and ones. Pack the images again."
         )
         raise ConfigError(message) from error
     return tuple(labels)

@@ -125,9 +125,10 @@ class WholeTraining:
             else f"{work.epochs} epochs, the maximum of the recipe (no published count)"
         )
         notes = [
-            f"Projections, not measurements: {epochs}, divided by the rate. Range: "
-            "from the fewest epochs at the highest rate to the most epochs at the "
-            "lowest (95% CI of measured rates, extremes of published rates).",
+            f"Projections, not measurements: the images of {epochs}, divided by the "
+            "rate. Range: from the fewest epochs at the highest rate to the most "
+            "epochs at the lowest rate (95% CI of measured rates, extremes of "
+            "published rates).",
             "Total: training plus measured evaluations, without startup. The price "
             "applies to this machine.",
         ]
@@ -300,10 +301,10 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
         else ""
     )
     return (
-        f"Here: {data}, {config.precision}, batch "
+        f"Measured here with {data}, {config.precision}, batch "
         f"{worker.get('batch_size_per_gpu') or 'unknown'} per rank, global batch "
-        f"{batch or 'unknown'}; epochs are for global batch {recipe.global_batch_size} "
-        f"of the recipe.{evaluated}"
+        f"{batch or 'unknown'}; the number of epochs applies to the recipe's global "
+        f"batch of {recipe.global_batch_size}.{evaluated}"
     )
 
 
@@ -320,8 +321,8 @@ def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
         message = (
             f"Run {run.run_id} has task={run.config.task!r}, model={actual[0]!r} and "
             f"image_size={actual[1]}, but recipe {recipe.name} trains {wanted[0]} at "
-            f"{wanted[1]} pixels. Launch a short run with model={wanted[0]!r} and "
-            f"image_size={wanted[1]}."
+            f"{wanted[1]} pixels. Launch a short training run with "
+            f"model={wanted[0]!r} and image_size={wanted[1]}."
         )
         raise ConfigError(message)
     if run.summary.images_per_second is None:

@@ -83,7 +83,8 @@ monitor_interval, log_line_prefix_template
         message = f"num_processes={num_processes} is below 1. Use 1 or more, or None."
         raise ConfigError(message)
     if num_nodes != 1:
-        message = f"num_nodes={num_nodes} is not supported. Use 1, or nbkit.launch()."
+        message = f"num_nodes={num_nodes} is not supported. Use 1, or nbkit.launch() "
+        message += "with nnodes."
         raise ConfigError(message)
     gpus = whole_gpus(visible_gpus("auto"))
     environment = {"ACCELERATE_MIXED_PRECISION": precision}

@@ -110,7 +110,8 @@ def check_all_reduce(deadline: float, **fields: Any) -> Finding:
         action += "--shm-size=8g, or run sudo mount -o remount,size=8G /dev/shm"
     elif works_without_p2p:
         action = (
-            f"it works without peer-to-peer access: set {_NO_P2P}=1 as a workaround. "
+            "the all-reduce works without peer-to-peer access: set "
+            f"{_NO_P2P}=1 as a workaround. "
             "With NVLink, check the error counters (nvidia-smi nvlink -e), and reset "
             "the GPUs. With PCIe, add iommu=pt to the kernel's command line, disable "
             "ACS in the BIOS, and reboot"

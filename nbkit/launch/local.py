@@ -144,7 +144,8 @@ def detach(
     if shell.returncode:
         printed = shell.stderr.decode(errors="replace").strip()
         if "Resource temporarily" not in printed and "fork" not in printed:
-            message = f"a background process failed (sh: {printed or 'no output'})"
+            message = f"a background process of run {paths.run_id} could not be "
+            message += f"started (sh: {printed or 'no output'})"
             raise LaunchError(message)
         raise BlockingIOError(errno.EAGAIN, printed)
     try:
@@ -155,7 +156,8 @@ def detach(
         with suppress(FileNotFoundError, StoreError):
             printed, _ = read_end(log, _SHOWN_BYTES)
         shown = visible(printed.decode(errors="replace").strip(), lines=True)
-        message = f"a background process exited early and printed: {shown or 'nothing'}"
+        message = f"a background process of run {paths.run_id} exited early and "
+        message += f"printed: {shown or 'nothing'}"
         raise LaunchError(message) from None
 
 

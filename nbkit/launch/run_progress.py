@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from nbkit import statistics
+from nbkit.plural import plural
 from nbkit.statistics.quantities import figures
 from nbkit.store.metrics import JsonLinesReader
 from nbkit.store.nonfinite import FiniteReading
@@ -171,7 +172,8 @@ def _position(line: dict[str, Any], run: StoredRun) -> str | None:
     if line["kind"] == "inference":
         [timing] = statistics.latency_timings([line]).values()
         rate = timing.images_per_second
-        return f"batches of {timing.batch_size:,}, {figures(rate)} images/s"
+        batch = plural(timing.batch_size, "image")
+        return f"batches of {batch}, {figures(rate)} images/s"
     if line["kind"] == "log":
         of = f" of {line['total_steps']:,}" if line.get("total_steps") else ""
         loss = line["values"].get("loss")

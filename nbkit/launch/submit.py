@@ -154,8 +154,9 @@ def _watch_owner(paths: RunPaths) -> None:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
         message = (
-            "on_owner_exit='stop' requires a process that stops the job when this one "
-            f"ends, but it could not be started ({error}). Use on_owner_exit='keep'."
+            "on_owner_exit='stop' requires a process that stops the job when this "
+            f"Python process exits, but it could not be started ({error}). Use "
+            "on_owner_exit='keep'."
         )
         raise LaunchError(message) from error
 

@@ -19,8 +19,8 @@ from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
 IMAGES_PER_SECOND = (
-    "images / time of the measured steps, without warm-up; for an active run, over "
-    "its last 20 steps; without measured steps, the logged rate"
+    "images per second over the measured steps, without warm-up; for an active run, "
+    "over its last 20 steps; for a run without measured steps, the rate that it logged"
 )
 """What images per second in a list of runs mean: a tooltip."""
 

@@ -103,7 +103,7 @@ def report(study: Study) -> Report:
         ],
         figures=[Figure(f"{metric.name} by arm", metric_chart(metric, values))],
         method=[
-            f"One value per process start. Ratios are of medians, with Welch's t on "
+            "One value per process start. Ratios compare medians; CIs use Welch's t on "
             f"logarithms; margin {metric.margin * 100:g}%.",
             where_and_when(facts),
         ],
@@ -160,7 +160,10 @@ def _measured(
         if errors:
             without[arm] = [str(error) for error in errors]
     if not measured:
-        message = f"metric {metric.name!r} is not finite in any run. Fix the training."
+        message = (
+            f"metric {metric.name!r} is not finite in any run. Fix the training script "
+            "or its settings."
+        )
         raise NotEnoughDataError(message)
     return measured, without, diverged
 

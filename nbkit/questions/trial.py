@@ -158,14 +158,14 @@ def try_(
     with locked(lock) as is_locked:
         if is_locked is False:
             what = f"{path.name} against {against} is being measured by another process"
-            message = f"{what}. Repeat the call when it has ended."
+            message = f"{what}. Repeat the call when that process has ended."
             raise RunError(message)
         study = _stored(identity, repeats)
         if study is not None and not study.missing:
             _say(
                 f"study {study.study_id} has measured this change (repeats="
-                f"{study.repeats}). Its result counts; to measure again, remove its "
-                "folder."
+                f"{study.repeats}). Its stored result is used; to measure again, "
+                "remove the study's folder."
             )
             return replace(_trial(study), is_stored=True)
         if study is not None:

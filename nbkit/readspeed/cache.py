@@ -210,8 +210,8 @@ def check_cold(files: Path | Sequence[Path]) -> PageCacheState:
         raise PageCacheError(message)
     if share is None:
         reason = (
-            "the cached pages of a file are visible only to users with write "
-            "permission, and on some file systems to no user"
+            "the cached pages of a file are visible only to its owner and to users "
+            "with write permission, and on some file systems to no user"
         )
         return PageCacheState("not provable", False, reason, None)
     for path, storage in storages.items():

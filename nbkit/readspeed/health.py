@@ -33,7 +33,7 @@ def checks() -> Iterator[Finding]:
         f"{place['file_system'] or 'unknown'} ({place['source'] or 'unknown source'})"
     )
     meaning = _MEANINGS.get(place["kind"])
-    action = "deleted at the next boot: set NBKIT_HOME to a folder on a disk"
+    action = "set NBKIT_HOME to a folder on a disk: a reboot deletes the store"
     evidence += f": {meaning}" if meaning else ""
     yield check("Store is on", place["kind"] != "memory", evidence, action)
 

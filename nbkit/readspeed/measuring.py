@@ -49,7 +49,7 @@ EngineReason: TypeAlias = Literal[
 _ENGINE_REASONS: dict[EngineReason, str] = {
     "requested": "as requested",
     "many-files": "many files are read",
-    "small-file": "less than 1 GiB is too little for fio's resolution of 1 ms",
+    "small-file": "for less than 1 GiB, fio's time resolution of 1 ms is too coarse",
     "installed": "installed",
     "not-installed": "fio is not installed",
 }
@@ -277,8 +277,8 @@ def measure(
         raise ConfigError(message)
     if direct and cache == "warm":
         message = (
-            "direct=True cannot be combined with cache='warm', because it bypasses "
-            "the page cache. Use cache='cold', or direct=False."
+            "direct=True cannot be combined with cache='warm', because direct I/O "
+            "bypasses the page cache. Use cache='cold', or direct=False."
         )
         raise ConfigError(message)
     if direct and files is not None and len(files) != 1:
@@ -371,7 +371,8 @@ def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, EngineReason]:
     if len(work.files) > 1:
         if requested == "fio":
             message = (
-                f"engine='fio' supports 1 file, not {len(work.files)}. Use 'python'."
+                f"engine='fio' supports 1 file, not {len(work.files)}. Use "
+                "engine='python'."
             )
             raise ConfigError(message)
         return _PYTHON, "many-files"
@@ -381,7 +382,9 @@ def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, EngineReason]:
     if version is not None:
         return version, "requested" if requested == "fio" else "installed"
     if requested == "fio":
-        message = "engine='fio': fio is not installed. Install it, or use 'python'."
+        message = (
+            "engine='fio': fio is not installed. Install fio, or use engine='python'."
+        )
         raise ConfigError(message)
     return _PYTHON, "not-installed"
 

@@ -71,7 +71,7 @@ def row_of(runs: StoredRun | Sequence[StoredRun]) -> PublishedRow:
     detail = "images / time of the measured steps"
     if len(rates) > 1:
         ends = f"{wording.rate(min(rates))} to {wording.rate(max(rates))}"
-        detail = f"median over runs of {detail}, range {ends}"
+        detail = f"{detail}; median over runs, range {ends}"
     return replace(
         rows.pop(),
         images_per_second=round(median(rates), 1),
@@ -119,7 +119,7 @@ def row_sentence(
     """Return the rate of runs beside that of a row; in percent if they are alike."""
     rate, theirs = median(map(_rate, runs)), row.images_per_second
     if theirs is None:
-        message = f"{row.label} has no images/s. Use a row with a rate."
+        message = f"{row.label} has no images/s. Use a row with images/s."
         raise NotEnoughDataError(message)
     verb = "measured" if row.origin == "measured" else "published"
     text = f"{wording.rate(rate)} images/s (n={len(runs)}); {row.publisher} {verb} "
@@ -130,7 +130,7 @@ def row_sentence(
     if not alike:
         return f"{text} under other conditions."
     share = wording.percent(rate / theirs)
-    return f"{text} on the same GPU model; these runs reach {share} of it."
+    return f"{text} on the same GPU model; these runs reach {share} of that rate."
 
 
 def different_conditions(
@@ -167,8 +167,8 @@ def _unmeasured(run: StoredRun) -> PublishedRow:
     if unsuitable:
         listed = ", ".join(f"{field}={value!r}" for field, value in unsuitable.items())
         message = (
-            f"Run {run.run_id} is not a GPU reference: {listed}. Use a run with "
-            "synthetic data on a known GPU, and default values of these settings."
+            f"Run {run.run_id} is not a GPU reference: {listed}. Use a training "
+            "run with synthetic data on a known GPU, and defaults for other settings."
         )
         raise ConfigError(message)
     record, worker = run.record, run.worker

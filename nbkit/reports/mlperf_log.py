@@ -157,7 +157,9 @@ def closed_obstacles(run: StoredRun) -> list[str]:
     https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
     """
     is_resnet = _benchmark(run) == "resnet"
-    obstacles = [] if is_resnet else ["not resnet50 on all images of ImageNet"]
+    what = f"model={run.config.model}, data={run.config.data}"
+    rule = "(the rules require resnet50 on all images of ImageNet-1k)"
+    obstacles = [] if is_resnet else [f"{what} {rule}"]
     for name, allowed in _CLOSED.items():
         value = getattr(run.config, name)
         if value not in allowed:

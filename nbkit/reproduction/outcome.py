@@ -43,7 +43,7 @@ class LossComparison:
         if self.first_step is None:
             return f"The losses of {plural(self.n_steps, 'step')} are bitwise equal."
         text = (
-            f"The losses differ from step {self.first_step:,}: "
+            f"The losses first differ at step {self.first_step:,}: "
             f"{_number(self.original)} in the original vs. {_number(self.reproduced)} "
             "in the reproduction"
         )
@@ -141,8 +141,8 @@ class Reproduction:
         if low is None or high is None or middle is None:
             return f"{text}."
         return (
-            f"{text}; its steps have quartiles {low:,.1f} to "
-            f"{high:,.1f} images/s; the first new run's median ({middle:,.1f}) is "
+            f"{text}; the quartiles of its steps are {low:,.1f} and {high:,.1f} "
+            f"images/s; the median step of the first new run ({middle:,.1f}) is "
             f"{_where(middle, low, high)} that range."
         )
 

@@ -141,7 +141,7 @@ def resnet50_bound(
     """Return the maximum rate for training ResNet-50 v1.5 at 224 pixels."""
     if precision not in _BYTES_PER_ELEMENT:
         message = (
-            f"precision={precision!r} is not supported by the bound. Use one of "
+            f"precision={precision!r} has no ResNet-50 bound. Use one of "
             f"{', '.join(_BYTES_PER_ELEMENT)}."
         )
         raise ConfigError(message)

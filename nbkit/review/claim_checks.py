@@ -137,7 +137,7 @@ def _ratio(values: Values) -> Iterator[ClaimOutcome]:
     if abs(computed - values["value"]) >= values["last_digit"]:
         yield (
             "ratio",
-            f"printed {values['value']:g}, {values['a']:,g} / {values['b']:,g} is "
+            f"printed {values['value']:g}, but {values['a']:,g} / {values['b']:,g} is "
             f"{computed:.2f}",
         )
 
@@ -151,8 +151,8 @@ def _work(values: Values) -> Iterator[ClaimOutcome]:
             yield (
                 "excess-images",
                 f"{point['label']}: {point['images_per_second']:,g} images/s for "
-                f"{minutes(point['seconds'])} are {epochs:.1f} epochs of "
-                f"{values['epochs']}",
+                f"{minutes(point['seconds'])} are {epochs:.1f} epochs, "
+                f"but the run has {values['epochs']}",
             )
 
 
@@ -263,7 +263,7 @@ def _rounding(values: Values) -> Iterator[ClaimOutcome]:
     if coarse:
         yield (
             "rounded",
-            f"{', '.join(coarse)}, for a difference of "
+            f"{', '.join(coarse)}: too coarse for a difference of "
             f"{values['difference'] * 100:.0f}%",
         )
 

@@ -73,7 +73,8 @@ def _throttled(facts: Facts) -> Iterator[Cause]:
             None,
             f"{_counted(slowed, facts)} throttled{most} ({reasons}) "
             f"{(worst.slowed_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
-            "cool the GPUs; nvidia-smi -q -d PERFORMANCE shows the throttle reason.",
+            "check cooling and power supply (nvidia-smi -q -d PERFORMANCE shows the "
+            "throttle reason).",
             at_most(lost, "at maximum clock") if lost else None,
         )
 
@@ -165,7 +166,7 @@ def _memory(facts: Facts) -> Iterator[Cause]:
         half = "bf16" if resnet50_bound(name, "bf16") else "fp16"
         change, better = f"precision={half!r}, which halves the bytes", (fusion, half)
     elif fusion == "fused":
-        change, better = "no change; kernels are fused and numbers have 16 bits", None
+        change, better = "no change; kernels are fused and values have 16 bits", None
     above = resnet50_bound(name, better[1], better[0], batch) if better else None
     gain = None
     if above is not None and above.images_per_second > rate_per_gpu:

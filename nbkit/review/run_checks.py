@@ -297,7 +297,7 @@ def _few_runs(arms: FactsByArm) -> Iterator[Outcome]:
     few = {arm: count for arm, count in measured.items() if count < MINIMUM_RUNS}
     if few:
         counts = "; ".join(f"{arm}: {count}" for arm, count in few.items())
-        yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} per arm"
+        yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} runs per arm"
 
 
 def _mixed_environment(arms: FactsByArm) -> Iterator[Outcome]:

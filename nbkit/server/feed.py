@@ -182,7 +182,7 @@ class SamplerFeed:
             except TimeoutError:
                 return f"no output for {self._silent_seconds:g} s"
             except ValueError:
-                return f"line of more than {_LONGEST_LINE_BYTES:,} bytes"
+                return f"output line of more than {_LONGEST_LINE_BYTES:,} bytes"
             if not line.endswith(b"\n"):
                 return None
             try:

@@ -58,7 +58,7 @@ class RunsHandler(ApiHandler):
         is_number = text.isascii() and text.isdecimal() and len(text) < 9
         limit = int(text) if is_number else 0
         if not 1 <= limit <= _MOST_RUNS:
-            message = f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS:,}."
+            message = f"limit={text[:20]!r} is not an integer from 1 to {_MOST_RUNS:,}."
             self.refuse(400, message)
             return
         with self.refusing():
@@ -206,7 +206,8 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
     if not fits:
         message = (
             f"grace_seconds={grace!r:.60} is not a number from 0 to "
-            f"{LONGEST_GRACE_SECONDS:g}. Use one, or null for the default."
+            f"{LONGEST_GRACE_SECONDS:g}. Use a valid number, or "
+            "null for the default."
         )
         raise ConfigError(message)
     return float(grace)

@@ -182,7 +182,7 @@ def _read_curve(run_id: str, name: str) -> StoredCurve:
             curve.read()
         if next(curve.values(), None) is not None:
             return curve
-    message = f"name={name[:80]!r}: no such curve. The run's page lists its curves."
+    message = f"name={name[:80]!r}: unknown curve. The run's page lists all curves."
     raise RunNotFoundError(message)
 
 
@@ -269,7 +269,10 @@ def _resume_by(python: str, run: Run) -> None:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         reason = visible(last[0] if last else how_it_ended(done.returncode))
-        message = f"{python}, which launched run {run.run_id}, failed: {reason}"
+        message = (
+            f"run {run.run_id} could not be resumed with {python}, which launched it: "
+            f"{reason}"
+        )
         raise RunError(message)
 
 

@@ -231,8 +231,8 @@ def no_board_message(key: str, idle_seconds: float) -> str:
         shown, where = f"run_id={key[:80]!r}", "from the run's page"
     return (
         f"{shown} has no open TensorBoard. A TensorBoard stops after {idle_seconds:g} "
-        f"s without use, when {MOST_TENSORBOARDS} others are opened, or with the "
-        f"server. Open it again {where}."
+        f"s without use, when {MOST_TENSORBOARDS} others are opened, or when the "
+        f"server stops. Open it again {where}."
     )
 
 

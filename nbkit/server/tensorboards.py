@@ -125,7 +125,7 @@ class TensorBoards:
                 message = (
                     f"{len(self._boards)} TensorBoards are starting or answering "
                     f"requests (limit {MOST_TENSORBOARDS}). Try again in a moment, or "
-                    "close one."
+                    "close a TensorBoard."
                 )
                 raise LaunchError(message)
             oldest = min(unused, key=lambda key: unused[key].used)

@@ -106,7 +106,8 @@ def area_under_roc(
     if not len(scores) == len(labels) == len(members):
         message = (
             f"scores ({len(scores)}), labels ({len(labels)}) and groups "
-            f"({len(members)}) do not match. Pass one of each per image."
+            f"({len(members)}) differ in number. Pass one score, label and "
+            "group per image."
         )
         raise NotEnoughDataError(message)
     numbers = [score for score in scores if score is not None]

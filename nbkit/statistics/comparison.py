@@ -199,11 +199,12 @@ def ratio(
     Returns
     -------
     Ratio
-        The interval is Welch's t on the logarithms of the runs, which is valid for
-        arms with different variances. The bootstrap resamples runs and takes the ratio
-        of medians; it is a cross-check and not used for the verdict. If the ratio of
-        medians is outside the interval of the means, the runs of an arm form groups,
-        such as two clock rates of a GPU: the verdict is ``withheld``.
+        The interval is computed with Welch's t from the logarithms of the runs, which
+        is valid for arms with different variances. The bootstrap resamples runs and
+        takes the ratio of medians; it is a cross-check and not used for the verdict. If
+        the ratio of medians is outside the interval of the ratio of means, the runs of
+        an arm may form groups, such as two clock rates of a GPU: the verdict is
+        ``withheld``.
 
     Raises
     ------

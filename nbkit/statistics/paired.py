@@ -84,8 +84,8 @@ def paired_accuracy(
     """
     if not a_correct or len(a_correct) != len(b_correct):
         message = (
-            f"paired_accuracy: {len(a_correct)} and {len(b_correct)} images. Pass "
-            "equal numbers, at least 1, in the same order."
+            f"paired_accuracy: a_correct has {len(a_correct)} images, b_correct "
+            f"{len(b_correct)}. Pass the same images (at least 1) in the same order."
         )
         raise NotEnoughDataError(message)
     pairs = list(zip(a_correct, b_correct, strict=True))

@@ -224,7 +224,7 @@ def _run(what: InStore | str) -> StoredRun:
     elif isinstance(what, StoredRun):
         run = what
     else:
-        message = f"{what!r} is neither a run nor a study. Pass one, or its id."
+        message = f"{what!r} is neither a run nor a study. Pass a run, study or id."
         raise ConfigError(message)
     _check_ended(run, run.state)
     return run
@@ -277,7 +277,7 @@ def _runs_of_study(study: StudyPaths, left_out: list[OmittedFile]) -> list[Path]
             continue
         left_out.append(OmittedFile(path=f"runs/{folder.name}", why=why))
     if not folders:
-        message = f"study {study.root.name} has no completed run. Call run() first."
+        message = f"study {study.root.name} has no run to export. Call run() first."
         raise RunError(message)
     return folders
 
@@ -376,8 +376,8 @@ def _open_own(path: Path) -> BinaryIO:
         if error.errno != errno.EACCES:
             raise
         message = (
-            f"{path} can only be read by its owner (uid {path.stat().st_uid}, not "
-            f"{os.geteuid()}). Ask the owner to export the run."
+            f"{path} can only be read by its owner (uid {path.stat().st_uid}; you "
+            f"are uid {os.geteuid()}). Ask the owner to export the run."
         )
         raise StoreError(message) from error
 

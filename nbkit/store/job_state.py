@@ -272,8 +272,8 @@ def _start_failure(paths: RunPaths, job: Job) -> str:
     if not job.nodes:
         return f"the supervisor did not start, and {log} does not exist"
     return (
-        f"{job.nodes} did not write {log}: check that the store is on a file system "
-        "shared with the compute nodes, or set NBKIT_HOME to a folder on one"
+        f"{job.nodes} did not write {log}: check that the store (NBKIT_HOME) is on a "
+        "file system shared with the compute nodes"
     )
 
 

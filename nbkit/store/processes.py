@@ -133,8 +133,9 @@ def start_problem(error: BaseException) -> str | None:
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     shown = "unlimited" if most == resource.RLIM_INFINITY else f"{most:,}"
     remedies = {
-        errno.EAGAIN: f"ulimit -u is {shown}, which limits your processes and threads: "
-        "end some, or increase this limit or the pids.max of the control group",
+        errno.EAGAIN: f"the limit of this user (ulimit -u is {shown}) or of the "
+        "control group (pids.max) is reached: end some processes, or increase this "
+        "limit",
         errno.ENOMEM: "end some processes, or use another host",
         errno.E2BIG: "unset the longest environment variables",
     }

@@ -61,7 +61,7 @@ STORED_FIELDS: dict[str, dict[str, tuple[type, str]]] = {
         "state": (str, "a `RunState`"),
         "attempt": (int, "number of this attempt, from 0"),
         "attempts": (list, "the attempts that have ended: state, times, message"),
-        "time": (dict, "when it was submitted, started, running and ended, UTC"),
+        "time": (dict, "UTC times: submitted, started, running, ended"),
         "cause": (dict, "why it failed or was stopped"),
         "cause.message": (str, "the error"),
         "cause.traceback": (str, "traceback of the rank"),

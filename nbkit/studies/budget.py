@@ -254,6 +254,6 @@ def limit_note(minutes: float | None) -> list[str]:
     if minutes is None:
         return []
     return [
-        f"Time limit: {minutes:g} min (minutes=0: none). Runs that do not fit are "
-        "listed as not measured."
+        f"Time limit: {minutes:g} min (minutes=0: no limit). Runs that do not fit "
+        "are listed as not measured."
     ]

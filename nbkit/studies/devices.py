@@ -68,8 +68,8 @@ class Devices:
                 old = {"gpu_name": gpu["name"], "compute_capability": capability}
                 if requested is not None:
                     message = (
-                        f"Number format {','.join(newer)} is not supported: "
-                        f"{_too_old(old)}. Use fp32 and fp16."
+                        f"Number formats not supported: {', '.join(newer)} "
+                        f"({_too_old(old)}). Use fp32 or fp16."
                     )
                     raise ConfigError(message)
                 rest = [name for name in wanted if name not in _NEWER]
@@ -116,7 +116,7 @@ def _too_old(gpu: Mapping[str, Any]) -> str:
 def sweep_sizes(largest: int) -> list[int]:
     """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6."""
     if largest < 1:
-        message = f"the largest size is {largest}, below 1. Use 1 or more."
+        message = f"gpus={largest} is below 1. Use 1 or more."
         raise ConfigError(message)
     powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
     return [*powers, largest]

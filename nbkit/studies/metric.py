@@ -63,15 +63,16 @@ class Metric:
             }
             if given := [text for text, is_set in settings.items() if is_set]:
                 message = (
-                    f"{', '.join(given)} without metric. Set metric, for example "
-                    "metric='val_loss'."
+                    f"{', '.join(given)} without a metric is invalid. Set metric, for "
+                    "example metric='val_loss'."
                 )
                 raise ConfigError(message)
             return None
         if better not in ("higher", "lower"):
             message = (
-                f"better={better!r} for metric={name!r}. Use 'lower', for example for "
-                "a loss or time, or 'higher', for example for an accuracy or rate."
+                f"better={better!r} is invalid for metric={name!r}. Use 'lower', for "
+                "example for a loss or time, or 'higher', for example for an accuracy "
+                "or rate."
             )
             raise ConfigError(message)
         if not 0 <= margin < 1:

@@ -38,7 +38,7 @@ def checked_parallel(
     if parallel is None:
         return 1 if is_alone or excluding else None
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
-        message = f"parallel={parallel!r} is not a number of runs. Use 1 or more."
+        message = f"parallel={parallel!r} is not a number of runs. Use 1, 2 or more."
         raise ConfigError(message)
     if excluding and parallel > 1:
         message = (

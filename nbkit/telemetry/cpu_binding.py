@@ -147,7 +147,7 @@ def _choose_node(
         after = (local_rank + 1) * len(usable) // local_world_size
         part = usable[first : max(after, first + 1)]
         own, _ = Counter(_unit(requested, cpu) for cpu in part).most_common(1)[0]
-        reason = f"the kernel reports no {word} of CPU {part[0].number}"
+        reason = f"the kernel reports no {word} for CPU {part[0].number}"
         return own, reason if own is None else None
     node = gpus.of(local_rank)
     if len(everywhere) == 1:
@@ -160,7 +160,7 @@ def _choose_node(
         return None, f"NUMA node {node} of its GPU has no CPU"
     own = of_node[0]
     if own is None:
-        return None, f"the kernel reports no {word} of NUMA node {node}"
+        return None, f"the kernel reports no {word} for NUMA node {node}"
     if not any(_unit(requested, cpu) == own for cpu in usable):
         return None, f"{word} {own} of its GPU has no usable CPU"
     return own, None
@@ -197,7 +197,7 @@ def _own_cores(
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
         sharing = sum(rank * count % len(usable) == first for rank in range(ranks))
-        fewer = "fewer cores than ranks, so ranks share cores (hardware threads)"
+        fewer = "fewer cores than ranks, so ranks are bound to hardware threads"
         reason = reason or fewer
     return _binding("cores", chosen, sharing, reason)
 

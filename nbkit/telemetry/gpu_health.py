@@ -85,7 +85,7 @@ def _persistence(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
     off = [gpu.index for gpu in devices if gpu.persistence_mode is False]
     if off:
         evidence = (
-            f"off on {named(off)}: each start on an idle GPU takes seconds longer"
+            f"off on {named(off)}: CUDA takes seconds longer to start on an idle GPU"
         )
         host = "" if container_kind() is None else "on the host, run "
         action = f"{host}sudo nvidia-smi -pm 1"
@@ -209,7 +209,7 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding
         yield Finding(what, "ok", "none in the kernel log")
     for (gpu, code), count in counts.items():
         row = xids.get(str(code), xids["other"])
-        evidence = f"{code} of {gpu}, {count}x in the kernel log: {row['what']}"
+        evidence = f"{code} on {gpu} ({count}x in the kernel log): {row['what']}"
         if row.get("of_program"):
             yield Finding(what, "note", evidence)
         else:

@@ -68,8 +68,8 @@ def refuse(value: str, why: str) -> NvmlUnavailableError:
     """Return the error for a GPU source that cannot be used."""
     message = (
         f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Use "
-        f"replay:FILE with a file written by the sampler of nbkit, or replay:{TRACE}; "
-        "or unset it. Then restart Jupyter or nbkit monitor."
+        "replay:FILE with a file of python -m nbkit.telemetry.sampler, or "
+        f"replay:{TRACE}, or unset it. Then restart Jupyter or nbkit monitor."
     )
     return NvmlUnavailableError(message, reason="source cannot be used")
 

@@ -142,7 +142,9 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
         severity, action = "ok", ""
         evidence = f"{seen} of {count}, CUDA {torch.cuda}"
         if driver.cuda is not None and _version(torch.cuda) > _version(driver.cuda):
-            evidence += f", supported by driver CUDA {driver.cuda} (same major version)"
+            evidence += (
+                f", supported by the driver (CUDA {driver.cuda}, same major version)"
+            )
     yield Finding("torch on GPUs", severity, evidence, action)
 
 
@@ -170,7 +172,10 @@ def _torch_remedy(driver: DriverGpus) -> str:
     needed = needed_branch([*map(_version, driver.capabilities)])
     if needed is not None:
         return f"install driver {needed} or newer"
-    return "no torch build on the package index has kernels for these GPUs"
+    return (
+        "no torch build on the package index has kernels for these GPUs; set "
+        "device='cpu'"
+    )
 
 
 def _major(version: str) -> int:

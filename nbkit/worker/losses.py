@@ -24,8 +24,8 @@ def training_loss(
         unknown = [label for label, weight in weights.items() if weight is None]
         if unknown and rank.rank == 0:
             say(
-                f"label_weighting: weight 1 for {', '.join(unknown)}, present in all "
-                "or no training images"
+                f"label_weighting: weight 1 for {', '.join(unknown)}, because "
+                "every or no training image has the label"
             )
         return nn.BCEWithLogitsLoss(
             pos_weight=torch.tensor(

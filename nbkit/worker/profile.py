@@ -81,7 +81,7 @@ class StepProfile:
                 error = store_error(self._paths.profile, error)
             # On a full disk the log may be full, too.
             with contextlib.suppress(OSError):
-                say(f"profile: {error} The training continues without the profiler.")
+                say(f"profile: {error} The run continues without the profiler.")
 
     def _write_trace(self, traced: Any) -> None:
         path = self._paths.profile

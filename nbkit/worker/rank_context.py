@@ -367,8 +367,8 @@ class Context:
         group = self._host_group()
         if group is None:
             message = (
-                f"world_size={self.world_size} ranks have no process group. Call "
-                "torch.distributed.init_process_group() before save_checkpoint()."
+                f"save_checkpoint() with world_size={self.world_size} requires a "
+                "process group. Call torch.distributed.init_process_group() first."
             )
             raise RunError(message)
         return lambda: dist.barrier(group)

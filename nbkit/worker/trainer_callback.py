@@ -253,7 +253,7 @@ def _peak(
     name = torch.cuda.get_device_name(device)
     peaks = gpu_peaks(name)
     rate = peaks and peaks.flop_per_second.get(precision)
-    return rate or f"the {precision} peak of {name} is not in nbkit's table"
+    return rate or f"nbkit has no {precision} peak FLOP/s for {name}"
 
 
 def run_context() -> Context | None:

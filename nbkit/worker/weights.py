@@ -140,7 +140,7 @@ def _load_pretrained(
             name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
-        _log(rank, f"untrained output layer, because {weights} has other classes")
+        _log(rank, f"untrained output layer (classes differ from those of {weights})")
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), is_new
 
@@ -321,7 +321,7 @@ def _load_strictly(
             f"weights={config.weights!r} do not fit model={config.model!r} with "
             f"image_size={config.image_size}: {len(lacking)} missing, {len(foreign)} "
             f"unexpected and {len(other)} differently shaped tensors, such as {first}. "
-            f"Use {of}, with the image size of its training."
+            f"Use {of} and its training image size."
         )
         raise ConfigError(message)
     model.load_state_dict(state)

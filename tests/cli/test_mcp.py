@@ -167,7 +167,7 @@ def test_mcp_tries_allowed_scripts_within_limits(store, repository):
     assert result["verdict"] == "not enough runs"
     assert [row["values"] for row in result["rows"]] == [[0.5], [0.4]]
     assert spent.is_error
-    assert "maximum 1 (2 runs each; 2 of --max-starts left)" in spent.content[0].text
+    assert "maximum 1 (2 runs each; --max-starts leaves 2)" in spent.content[0].text
 
 
 def test_mcp_names_the_exception_of_a_command_that_crashes(tmp_path, monkeypatch):

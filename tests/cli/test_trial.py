@@ -182,7 +182,7 @@ def test_try_gives_a_verdict_of_a_change_once(repository, monkeypatch, capsys):
     second = capsys.readouterr()
     assert first.out.endswith(second.out)
     assert len(nbkit.runs()) == count
-    assert "has measured this change (repeats=5). Its result counts" in second.err
+    assert "has measured this change (repeats=5). Its stored result" in second.err
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert run("--repeats", "1") == 1
     assert len(nbkit.runs()) == count + 2

@@ -62,5 +62,5 @@ def test_images_of_every_rank_shuffled():
     steps = pipeline_steps("list,shuffle,shard,interleave,map_and_batch")
 
     assert images_of_every_rank(steps, [10] * 8, 4, "a-set") == 20
-    with pytest.raises(ConfigError, match=r"skip 25.0% of all"):
+    with pytest.raises(ConfigError, match=r"25.0% of all images are skipped"):
         images_of_every_rank(steps, [10, 10, 10, 10, 10, 10, 5, 15], 4, "a-set")

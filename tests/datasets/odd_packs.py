@@ -77,7 +77,7 @@ def train_tar(*members):
     return {"train.tar": tar_bytes(*members)}
 
 
-NO_FILE = r"train\.tar: '3\.\w+' is a link, a sparse file or not a regular file\. Pack"
+NO_FILE = r"train\.tar: '3\.\w+' is a link, a sparse file or a special file\. Pack"
 AFTER_END = r"train\.tar has data after the end of its archive"
 PACKS = {
     # WebDataset

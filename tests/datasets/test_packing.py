@@ -200,10 +200,14 @@ def test_wrong_arguments_are_refused(folder, tmp_path):
         (
             "0 0.jpg",
             "webdataset",
-            "0 0.jpg' and .*/0 0.png' have .*Use recordio or tf",
+            "0 0.jpg' and .*/0 0.png' have .*Use format='recordio' or 'tf",
         ),
-        ("a.b.png", "webdataset", "a.b.png' has more than one dot.*Use recordio or tf"),
-        ("tab\t.png", "recordio", "contains a tab .* Use tfrecord or webda"),
+        (
+            "a.b.png",
+            "webdataset",
+            "a.b.png' has more than one dot.*Use format='recordio' or 'tf",
+        ),
+        ("tab\t.png", "recordio", "contains a tab .* Use format='tfrecord' or 'webda"),
     ],
 )
 def test_pack_names_that_need_another_format(folder, packed, name, format, message):

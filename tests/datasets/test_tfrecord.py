@@ -155,11 +155,11 @@ def test_a_message_that_is_none_is_refused_with_its_place(tmp_path, message, sai
         ({}, r"byte 0 is damaged or not a tf.train.Example \(no feature at byte 12\)"),
         (
             {"image": bytes_list(b"a", b"b"), "label": packed_integers(1)},
-            r"byte 0 has 2 files in its feature 'image', not 1\.",
+            r"byte 0 has 2 images in its feature 'image', not 1\.",
         ),
         (
             {"image": bytes_list(b"a"), "label": bytes_list(b"cat")},
-            "byte 0 has no integer in its feature 'label', the class index",
+            "byte 0 has no integer in its feature 'label', which holds the class index",
         ),
         (
             {"image": bytes_list(b"a"), "label": packed_integers(-1)},

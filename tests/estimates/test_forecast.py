@@ -48,8 +48,8 @@ def test_a_short_run_tells_epochs_evaluations_and_start(short):
     assert found["range"] is None
     notes = " ".join(whole.table.notes)
     assert "no CI from a single run" in notes
-    assert "Here: synthetic data, fp32, batch 100" in notes
-    assert "global batch 3264 of the recipe" in notes
+    assert "Measured here with synthetic data, fp32, batch 100" in notes
+    assert "the recipe's global batch of 3264" in notes
     assert "from the evaluations of the short runs" in notes
     assert "is not fp16 as in the recipe" in notes
 

@@ -305,7 +305,7 @@ def steps():
         (boom, {"task": "train"}, "conflicts with a function. Remove task"),
         (None, {"args": (1,)}, "require a function, script"),
         (None, {"task": "function"}, "task='function' requires a function. Pass it"),
-        (boom, {"environment": {"A": 1}}, "is not a string"),
+        (boom, {"environment": {"A": 1}}, "keys and values must be strings"),
         (boom, {"environment": {"RANK": "1"}}, "is set by nbkit"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),
         (boom, {"environment": {"A=B": "x"}}, "is not a valid variable"),

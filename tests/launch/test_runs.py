@@ -158,7 +158,7 @@ def test_launch_without_usable_gpu(small, store, monkeypatch):
     ("arguments", "text"),
     [
         ({"what": 50}, "Pass an ExperimentConfig"),
-        ({"tags": {"day": 21}}, r"tags\['day'\]=21 is not a string"),
+        ({"tags": {"day": 21}}, r"tags\['day'\]=21: keys and values must be"),
         ({"tags": ["day=21"]}, r"tags=\['day=21'\] is of type list. Pass a dict"),
         ({"on_owner_exit": "maybe"}, "Use 'keep' or 'stop'"),
     ],

@@ -108,7 +108,7 @@ def test_submit_job_without_owner_watch(
     slurm.tell("sbatch", "8")
     slurm.tell("scancel", status=status, words="Unable to contact" if status else "")
 
-    with pytest.raises(LaunchError, match="cannot watch") as raised:
+    with pytest.raises(LaunchError, match="requires a process") as raised:
         submit(
             CPU,
             run.paths,

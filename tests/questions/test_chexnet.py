@@ -47,8 +47,8 @@ def test_images_without_patients(golden):
 
     tables = [result.report().tables[0] for result in (known, found)]
     assert {*tables[0].columns} - {*tables[1].columns} == {"patients"}
-    assert "over patients and trainings" in str(known.figure.chart.to_dict())
-    assert "over images and trainings" in str(found.figure.chart.to_dict())
+    assert "over patients and training runs" in str(known.figure.chart.to_dict())
+    assert "over images and training runs" in str(found.figure.chart.to_dict())
     assert "10 or more positive and negative images" in " ".join(found.report().method)
 
 
@@ -150,6 +150,6 @@ def test_without_a_finite_training_on_several_devices_the_report_says_so(golden,
     lose(study.runs_by_arm()[BOTH[1]])
 
     [said] = chexnet.result(study).same.sentences
-    assert said.startswith("No pair of trainings finished")
+    assert said.startswith("No pair of training runs finished")
     assert "Use gpus=2 or more" not in said
     assert make(study).answer.startswith(f"Diverged: {BOTH[1]} ({LOST}). ")

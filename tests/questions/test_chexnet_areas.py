@@ -98,7 +98,9 @@ def test_a_label_in_perfect_order_does_not_make_the_mean_look_sure():
     *_, perfect, mean = judge_labels(ScoredImages(labels, PATIENTS, networks, [], None))
 
     assert (perfect.single.value, perfect.single.low) == (1.0, None)
-    assert "ranking is perfect or constant, so its variance is" in perfect.caveat
+    assert (
+        "ranking is perfect or constant, so the AUROC's variance is" in perfect.caveat
+    )
     assert mean.single == found()[MEAN].single
 
 

@@ -134,5 +134,5 @@ def test_images_without_labels_or_evaluation_are_refused(planned, tmp_path):
 
     with pytest.raises(ConfigError, match="has no evaluation images"):
         planned(data=str(table))
-    with pytest.raises(ConfigError, match="kind image folder with one class per image"):
+    with pytest.raises(ConfigError, match=r"\(image folder\) has one class per image"):
         planned(data=str(write_folder(tmp_path / "data")))

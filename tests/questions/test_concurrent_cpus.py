@@ -112,7 +112,7 @@ def test_a_job_has_cpus_near_its_gpus_and_then_names_these(tmp_path):
     ("gpu", "said"),
     [
         (Candidate("a", ""), "does not report the NUMA node of its GPU"),
-        (Candidate("a", "", is_instance=True), "regardless of its MIG instance"),
+        (Candidate("a", "", is_instance=True), "regardless of the MIG instance"),
     ],
 )
 def test_a_job_whose_gpu_is_nowhere_known_says_so_and_takes_any(tmp_path, gpu, said):

@@ -248,7 +248,7 @@ def test_the_built_in_set_is_copied_until_the_gpus_defaults_can_run(
     config = planned.arms["chexnet_old, 1 rank"]
     assert config.batch_size_per_gpu == 256
     assert len(find(config.data).contents.train) == 77 * 40 >= 12 * 256
-    assert any("photos (77 copies of each)" in note for note in planned.notes)
+    assert any("photos (77 copies of each image)" in note for note in planned.notes)
     made = few_photos.parent / "nbkit-photos-77"
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
     assert plan(parameters(device="auto", data="photos")).arms == planned.arms

@@ -69,7 +69,7 @@ def test_formats_that_a_gpu_is_too_old_for_are_left_out_and_it_is_said(old_gpu):
 
 def test_a_format_that_was_asked_for_and_is_missing_is_an_error(old_gpu):
     with pytest.raises(
-        ConfigError, match=r"^Number format bf16 is not supported: Tesla V100.*7\.0"
+        ConfigError, match=r"^Number formats not supported: bf16 \(Tesla V100.*7\.0"
     ):
         plan(parameters(device="auto", precision=["fp16", "bf16"]))
 

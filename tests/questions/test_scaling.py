@@ -186,7 +186,7 @@ def test_a_size_that_nbkit_measured_stands_beside_it(store, tmp_path):
     expected = [
         f"{arm}, 1 GPU: {wording.rate(rates[arm])} images/s (n=1); nbkit measured "
         f"{theirs} on the same GPU model; these runs reach "
-        f"{100 * rates[arm] / rate:.1f}% of it."
+        f"{100 * rates[arm] / rate:.1f}% of that rate."
         for arm, theirs, rate in (
             ("fp16", "4,903 (n=3)", 4_903),
             ("fp32", "956.0 (n=1, cudnn.benchmark on)", 956),

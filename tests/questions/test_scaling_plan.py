@@ -156,7 +156,7 @@ def test_all_else_of_slurm_is_one_parameter_and_is_checked_like_the_fields(clust
     assert "slurm_exclusive" not in " ".join(planned.notes)
     with pytest.raises(ConfigError, match="slurm_qoz"):
         plan(parameters(engine="slurm", slurm={"slurm_qoz": "high"}))
-    with pytest.raises(ConfigError, match=r"conflicts with 'a' in slurm\. Set"):
+    with pytest.raises(ConfigError, match=r"conflicts with 'a' in slurm\. Omit"):
         plan(
             parameters(engine="slurm", slurm_account="b", slurm={"slurm_account": "a"})
         )

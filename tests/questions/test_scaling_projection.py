@@ -80,8 +80,8 @@ def test_what_the_probability_is_worth_is_said_with_the_counts_of_the_introducti
     refused, inside, near = map(int, row[2:5])
 
     counts = (
-        f"of {40 - refused} held-out published points, {inside} were inside and {near} "
-        "inside or within 3%."
+        f"of {40 - refused} held-out published points, {inside} were inside their "
+        f"intervals and {near} inside or within 3% of them."
     )
     assert HELD_OUT.endswith(counts)
     # how the module text says it: in per cent too

@@ -74,7 +74,7 @@ def test_answer_recipe_that_never_reached_the_target(golden):
 
     lars = cells(found.table, 1)
     assert (lars["median time"], lars["cost"], lars["epochs"]) == ("–", "–", None)
-    assert "lars missed it with 5 seeds in" in found.answer
+    assert "lars missed the target with 5 seeds in" in found.answer
     assert found.untimed.endswith("; lars – (0 of 5 seeds).")
 
 

@@ -145,7 +145,7 @@ def test_who_may_not_write_a_file_is_not_told_and_nothing_is_guessed():
         False,
         None,
     )
-    assert "visible only to users with write" in str(known)
+    assert "visible only to its owner and to users" in str(known)
 
 
 def test_root_that_is_not_told_is_told_nothing_wrong(file):

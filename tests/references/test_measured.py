@@ -138,7 +138,7 @@ def test_reference_sentence_has_both_rates_and_their_ratio(written):
     assert reference_of(runs[0]) == row
     assert reference_sentence(runs, "fp16, 1 GPU") == (
         f"fp16, 1 GPU: {rate:,.0f} images/s (n=3); nbkit measured 4,903 (n=3) on the "
-        f"same GPU model; these runs reach {100 * rate / 4_903:.1f}% of it."
+        f"same GPU model; these runs reach {100 * rate / 4_903:.1f}% of that rate."
     )
     assert reference_sentence([written(nonfinite=NonFinite("loss", 9))], "fp16") == ""
     assert reference_sentence([], "fp16") == ""

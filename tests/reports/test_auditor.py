@@ -48,8 +48,8 @@ def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
     assert list(nbkit.audit(run.run_id)) == list(alone)
     # The same configuration, started twice, is one arm.
     assert counts[1] == counts[2] == {"cpu": 2, "few-runs": 1}
-    assert f"{run.run_id}: 2; a verdict needs 5 per arm" in str(both)
-    assert "one: 2; a verdict needs 5 per arm" in str(whole)
+    assert f"{run.run_id}: 2; a verdict needs 5 runs per arm" in str(both)
+    assert "one: 2; a verdict needs 5 runs per arm" in str(whole)
     assert study.study_id in whole.sentence
     assert list(nbkit.audit(study.study_id)) == list(whole)
 

@@ -125,7 +125,7 @@ def test_the_benchmark_of_other_images_is_the_model_which_the_checker_has_not(tm
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"worker": {**REFERENCE, "data": {}}}, "not resnet50 on all images of Im"),
+        ({"worker": {**REFERENCE, "data": {}}}, "require resnet50 on all images of Im"),
         ({"schedule": "cosine"}, r"schedule=cosine \(the rules require polynomial\)"),
         ({"target_accuracy": 0.5}, r"target_accuracy=0\.5"),
         ({"weights": "pretrained"}, "weights=pretrained"),

@@ -66,7 +66,7 @@ def test_a_function_runs_again_with_the_modules_of_now(checkout, tmp_path, monke
 
     assert now.run.returns[0] == (3, str(module))
     assert (now.losses.first_step, now.losses.original) == (0, 1 / 3)
-    assert "differ from step 0: 0.3333333333333333 in the original " in now.sentence
+    assert "first differ at step 0: 0.3333333333333333 in the original " in now.sentence
     assert {"commit", str(module)} <= {one.name for one in now.differences}
     assert now.run.record["tags"] == {"reproduces": original.run_id}
     assert then.run.returns[0] == (1, str(module))

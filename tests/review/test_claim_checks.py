@@ -139,7 +139,7 @@ def test_the_errors_of_the_storage_report_are_found():
     assert evidence("mean run time")["mean"] == (
         "printed 35:09 (2,109 s), but the 5 printed values give 35:05 (2,105.2 s)"
     )
-    assert "39.9 epochs of 37" in str(
+    assert "39.9 epochs, but the run has 37" in str(
         [
             f.evidence
             for c in claims()
@@ -175,7 +175,7 @@ def test_the_errors_of_the_storage_report_are_found():
 
 def test_the_errors_of_the_framework_tables_are_found():
     ratio = evidence("A100, 1 GPU")["ratio"]
-    assert ratio == "printed 2.18, 3,410.52 / 1,055.78 is 3.23"
+    assert ratio == "printed 2.18, but 3,410.52 / 1,055.78 is 3.23"
     environment = evidence("1, 8 and 32 GPUs")["mixed-environment"]
     assert "driver: 525, 450.80.02" in environment
     assert "measured: August 2023, June 2022" in environment

@@ -238,7 +238,7 @@ def test_fewer_than_five_runs_have_no_verdict(written):
 
     assert arms_found(a=five) == {}
     assert arms_found(a=five, b=four) == {
-        "few-runs": "b: 4; a verdict needs 5 per arm",
+        "few-runs": "b: 4; a verdict needs 5 runs per arm",
     }
     assert arms_found() == {}
 
@@ -247,7 +247,7 @@ def test_a_run_that_measured_nothing_is_no_run_of_an_arm(written):
     five = [written() for _ in range(5)]
     four = [*five[:4], written(state="failed", steps=[])]
 
-    assert arms_found(a=four)["few-runs"] == "a: 4; a verdict needs 5 per arm"
+    assert arms_found(a=four)["few-runs"] == "a: 4; a verdict needs 5 runs per arm"
 
 
 def test_a_run_that_failed_at_its_start_does_not_hide_another_host(written):

@@ -242,7 +242,7 @@ def test_one_in_use_makes_no_room_for_another(tmp_path):
 
     assert asyncio.run(attempt()) == (
         "4 TensorBoards are starting or answering requests (limit 4). Try again in a "
-        "moment, or close one."
+        "moment, or close a TensorBoard."
     )
 
 

@@ -128,7 +128,7 @@ def test_on_cpus_cores_are_shared_out_equally_and_threads_stay_together(large):
 def test_with_more_ranks_than_cores_each_has_a_thread_and_then_shares_one(large):
     usable = [0, 1, 16, 17]
 
-    few = "fewer cores than ranks, so ranks share cores (hardware threads)"
+    few = "fewer cores than ranks, so ranks are bound to hardware threads"
     threads = bound("cores", large(usable), 4)
     assert cpu_sets(threads) == [{0}, {16}, {1}, {17}]
     assert {(one.shared_by, one.reason) for one in threads} == {(1, few)}

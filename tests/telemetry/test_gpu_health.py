@@ -114,7 +114,7 @@ def test_errors_in_the_kernels_log_are_told_by_gpu():
 
     fallen, fault, memory = gpu_health.judge_log(LOG, gpus)
 
-    assert fallen.evidence.startswith("79 of GPU 0, 2x")
+    assert fallen.evidence.startswith("79 on GPU 0 (2x")
     assert (fallen.severity, fallen.action[:6]) == ("warning", "reboot")
     assert fault.severity == "note"
     assert fault.evidence.endswith("illegal memory access by a kernel of the program")
@@ -134,7 +134,7 @@ def test_gpus_that_only_their_pci_domain_tells_apart_have_their_own_errors():
 
     assert (
         lost.evidence
-        == "79 of GPU 0, 1x in the kernel log: the GPU has fallen off the bus"
+        == "79 on GPU 0 (1x in the kernel log): the GPU has fallen off the bus"
     )
 
 

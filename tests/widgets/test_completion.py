@@ -76,4 +76,4 @@ def test_a_kernel_completes_a_call_and_explains_it():
     )
     text = config["data"]["text/plain"]
     assert "gpus : int >= 1 and <= 1024, default 1" in text
-    assert "Side of the square training and evaluation image, in pixels." in text
+    assert "Width and height of training and evaluation images, in pixels." in text

@@ -192,7 +192,7 @@ def test_the_saved_table_says_of_when_it_is_and_what_its_numbers_are(
     (bundle,) = displayed
     for text in bundle.values():
         assert re.search(r"As of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.", text)
-        assert "images / time of the measured steps, without warm-up" in text
+        assert "images per second over the measured steps, without warm-up" in text
     cells = bundle["text/plain"].splitlines()[1].split()
     assert cells[:3] == ["written", "finished", "2"]
     assert "71.43" in cells

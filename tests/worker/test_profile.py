@@ -111,7 +111,7 @@ def test_profile_on_a_full_disk(profiled, capsys):
 
     log = capsys.readouterr().out
     assert f"profile: {paths.profile} cannot be written (File too large)" in log
-    assert "The training continues without the profiler." in log
+    assert "The run continues without the profiler." in log
     assert not list(paths.profile.parent.iterdir())
 
 

@@ -112,8 +112,9 @@ def test_grayscale_of_more_than_8_bits_is_counted_in_log_and_record(
         manifest = source.prepare(config, new_run(name))
 
         assert (
-            "data: 2 grayscale images of more than 8 bits are reduced to 8, 1 of them "
-            "to 16 gray levels or fewer: class 01/1.tif\n" in capsys.readouterr().out
+            "data: 2 grayscale images with more than 8 bits per pixel are reduced to 8 "
+            "bits, 1 of them to 16 gray levels or fewer: class 01/1.tif\n"
+            in capsys.readouterr().out
         )
     described = source.describe(config, manifest)["high_bit_depth"]
     assert described == {"count": 2, "coarse": 1, "first": ["class 01/1.tif"]}

@@ -140,8 +140,8 @@ def script_entry(
     if suffix == ".ipynb":
         message = (
             f"script={str(script)!r} is a notebook. Run it with `papermill "
-            f"{shlex.quote(str(path))} out.ipynb`, or launch a function of a cell: "
-            "nbkit.launch(train)."
+            f"{shlex.quote(str(path))} out.ipynb`, or launch a function defined in a "
+            "cell: nbkit.launch(train)."
         )
         raise ConfigError(message)
     if suffix not in ("", ".py", ".pyw") and path.is_file():

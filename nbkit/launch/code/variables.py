@@ -54,7 +54,8 @@ def check_texts(name: str, texts: Mapping[str, str]) -> None:
         raise ConfigError(message)
     for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            message = f"{name}[{key!r}]={value!r} is not a string. Use str()."
+            message = f"{name}[{key!r}]={value!r}: keys and values must be strings. "
+            message += "Use str()."
             raise ConfigError(message)
 
 

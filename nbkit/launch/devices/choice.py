@@ -287,7 +287,8 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
     if instances:
         message = (
             f"devices={config.devices}, gpus={config.gpus}: a run on several devices "
-            f"cannot use MIG instances ({', '.join(instances)}). Use one device."
+            f"cannot use MIG instances ({', '.join(instances)}). Use gpus=1, or GPUs "
+            "that are not in MIG mode."
         )
         raise DeviceError(message)
 
@@ -306,8 +307,9 @@ def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
     """Return the CPUs on which this process may run."""
     if config.gpus > cpus and not config.oversubscribe:
         message = (
-            f"gpus={config.gpus} exceeds the {plural(cpus, 'CPU')} usable without GPUs "
-            f"(affinity, quota, cpus). Use gpus={cpus} or oversubscribe=True."
+            f"gpus={config.gpus} exceeds the {plural(cpus, 'usable CPU')} (affinity, "
+            "quota, cpus); without GPUs, each rank requires a CPU. Use "
+            f"gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
     numbers = sorted(config.cpus or os.sched_getaffinity(0))

@@ -216,5 +216,6 @@ def holders_of(name: str, kind: str, entries: Sequence[ClaimEntry]) -> str:
         for entry in entries
         if entry.kind == kind and name in (entry.granted or ())
     ]
-    left_over = "an orphaned process (nbkit.sweep() kills yours, except detached ones)"
+    left_over = "an orphaned process (nbkit.sweep() kills it if it is your own and not "
+    left_over += "detached)"
     return " and ".join(who) or left_over

@@ -217,7 +217,8 @@ def _candidate(
 def _exception_cause(error: RankError, rank: WatchedRank, log: Path) -> dict[str, Any]:
     kind, message = error.kind, error.message
     if _PORT_IN_USE.search(message):
-        message += "; remove init_method and MASTER_PORT to use the port nbkit chose"
+        message += "; remove init_method and MASTER_PORT from the program to use the "
+        message += "port that nbkit chose"
     if rank.kernel_ran_out_of_memory and error.has_lost_a_process:
         kind = "out_of_memory"
         message += f" (killed while {_OUT_OF_MEMORY})"

@@ -127,7 +127,7 @@ function keyFacts(head, numbers) {
   }
   if (numbers.updates_skipped !== null) {
     const hint = trans.__(
-      'gradients outside the FP16 range; a few at the start are normal'
+      'skipped because gradients were outside the FP16 range; a few skipped updates at the start are normal'
     );
     const skipped = trans.__('Updates skipped (fp16)');
     facts.push([skipped, figures(numbers.updates_skipped), hint]);

@@ -189,7 +189,7 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     if areas is None:
         return "a network score is NaN"
     if areas.is_perfect:
-        return "the ranking is perfect or constant, so its variance is unknown"
+        return "the ranking is perfect or constant, so the AUROC's variance is unknown"
     return None
 
 

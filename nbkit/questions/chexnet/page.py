@@ -157,7 +157,7 @@ class ChexnetResult:
         counted = f"n={len(self.single)} on 1 device"
         counted += f", n={len(self.parallel)} on {self.gpus}" * (self.gpus > 1)
         whose = "images" if self.images.patients is None else "patients"
-        whose += " and trainings" * (len(self.single) > 1)
+        whose += " and training runs" * (len(self.single) > 1)
         chart = areas_chart(
             self.findings,
             self.published,
@@ -176,7 +176,7 @@ class ChexnetResult:
             for epoch, areas in training.epochs
             if (mean := _mean(areas, self.judged)) is not None
         ]
-        over = f"mean over {plural(len(self.judged), 'label')}; one line per training"
+        over = f"mean over {plural(len(self.judged), 'label')}; one line per run"
         chart = epochs_chart(rows, over, self._baseline_mean)
         return Figure("AUROC over the epochs", chart)
 

@@ -195,8 +195,8 @@ def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
     data, images = values["data"], listing.contents
     if not images.is_multi_label:
         message = (
-            f"data={data!r} is of kind {listing.kind} with one class per image, not "
-            "multi-label. Use a labels CSV, the folder or table of NIH ChestX-ray14, "
+            f"data={data!r} ({listing.kind}) has one class per image, not multiple "
+            "labels. Use a labels CSV, the folder or table of NIH ChestX-ray14, "
             f"or data={SYNTHETIC_MULTILABEL!r}."
         )
         raise ConfigError(message)
@@ -350,7 +350,9 @@ def _what(plan: PlanValues) -> str:
     if repeats > 1:
         seeds = f"seeds {seed} to {seed + repeats - 1}"
     if gpus == 1:
-        return f"{plural(repeats, 'training')} on 1 device ({seeds}); no comparison."
+        return (
+            f"{plural(repeats, 'training run')} on 1 device ({seeds}); no comparison."
+        )
     return (
         f"{2 * repeats} training runs: {repeats} on 1 device and {repeats} on {gpus}, "
         f"paired ({seeds}) with the same initial weights, images and global batches."

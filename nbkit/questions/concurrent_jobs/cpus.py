@@ -43,7 +43,7 @@ def cpu_shares(
     parts = [choose("cores", cpus, place, total, nodes) for place in range(total)]
     reason = next((part.reason for part in parts if part.reason), None)
     if divided:
-        reason = "separate cores, chosen regardless of its MIG instance"
+        reason = "separate cores, chosen regardless of the MIG instance"
     is_near = by_gpu and not reason and len({cpu.numa_node for cpu in usable}) > 1
     ends = [sum(sizes[: job + 1]) for job in range(len(sizes))]
     return [

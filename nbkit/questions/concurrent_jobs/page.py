@@ -55,8 +55,8 @@ class ConcurrentResult:
         ]
         if not is_cpu:
             notes.append(
-                "Jobs may run on other GPUs concurrently than alone; all GPUs are "
-                "assumed equally fast."
+                "A job may use different GPUs when it runs alone; all GPUs are assumed "
+                "equally fast."
             )
         where = "CPU smoke test" if is_cpu else "GPUs"
         return tables.jobs_table(self.concurrent, where, notes)
@@ -107,8 +107,8 @@ class ConcurrentResult:
             ],
             method=[
                 *HOW_MEASURED,
-                "Concurrent: jobs of a round start together; only steps while all "
-                "jobs are measured are included.",
+                "Concurrent: jobs of a round start together; only steps during "
+                "which all jobs are measured are included.",
             ],
             sources=[WELCH, _JAIN, *(Source(row.source, row.url) for row in rows)],
             numbers={

@@ -167,8 +167,8 @@ def _check_values(p: Parameters) -> None:
     lines = []
     if p.layout is not None and (not p.layout or min(p.layout) < 1):
         lines.append(
-            f"layout={_listed(p.layout)} has a job without a device. Use 1 or more for "
-            "each job, such as 1,1."
+            f"layout={_listed(p.layout)} has a job without a device. Use 1 or more "
+            "devices for each job, such as 1,1."
         )
     if p.layout == [1]:
         lines.append("layout=1 is a single job, so there is no comparison. Use 1,1.")

@@ -114,9 +114,9 @@ def totals_table(
         (*_TOTALS, over_one_job),
         concurrent,
         [
-            "Fairness is Jain's index of the jobs' rates relative to those alone: 1 if "
-            "all slow down equally, 1/n if only one of n progresses, 0.999 if two "
-            "differ by 6%.",
+            "Fairness is Jain's index of each job's rate relative to its rate alone: 1 "
+            "if all slow down equally, 1/n if only one of n jobs progresses, 0.999 if "
+            "two jobs differ by 6%.",
             *(over.sentence for over in known.values()),
             *each_run({jobs.name: jobs.totals for jobs in concurrent}),
         ],
@@ -225,7 +225,7 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
         ),
         [(jobs, at) for jobs in rounds for at, _ in enumerate(jobs.seconds or ())],
         [
-            "Images/s and run times are each in the order of the report; the two "
-            "orders may differ.",
+            "Images/s and run times are from two lists of the report, in which the "
+            "order of the jobs may differ.",
         ],
     )

@@ -77,7 +77,7 @@ def _timings(run: Run) -> dict[int, LatencyTiming]:
     if missing:
         message = (
             f"Run {run.run_id} has no timed pass at batch size {min(missing)}. Remove "
-            "the run, then resume() the study."
+            "the run, then call study.resume()."
         )
         raise NotEnoughDataError(message)
     return timings

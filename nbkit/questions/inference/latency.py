@@ -193,8 +193,9 @@ def _why_by_chance(reference: Predictions | None, baseline: str) -> str | None:
         return None
     return (
         f"{baseline} classifies {right} of {images:,} images correctly (95% CI "
-        f"[{100 * low:.1f}%, {100 * high:.1f}%]), not significantly more than by "
-        f"always predicting the most common class ({100 * commonest / images:.1f}%)"
+        f"[{100 * low:.1f}%, {100 * high:.1f}%]), not significantly more than a "
+        "constant prediction of the most common class "
+        f"({100 * commonest / images:.1f}%)"
     )
 
 

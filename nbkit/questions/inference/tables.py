@@ -106,8 +106,8 @@ def accuracy_table(
     ]
     notes = [
         "All formats use the same weights and images; p: McNemar's exact test on "
-        "images that only one of the two classifies correctly. Kept: the whole 95% CI "
-        f"is above {-100 * margin:g} points.",
+        "images that only the format or only the baseline classifies correctly. Kept: "
+        f"the whole 95% CI is above {-100 * margin:g} points.",
         *_few_images(accuracies.values(), margin),
         *(
             f"Not judged: {why}."
@@ -262,6 +262,6 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
             "Single values without a CI, from other software and machines. Published "
             "rates may be limited by reading images; here, images are already on the "
             "device. Rows: per device and format, the batch sizes measured here and "
-            "the fastest one.",
+            "the fastest batch size.",
         ],
     )

@@ -92,8 +92,8 @@ def check_images(
             fewer = "fewer gpus, or " if ranks > 1 else ""
             message = (
                 f"data={data!r} has {plural(len(train), 'training image')}: "
-                f"{plural(batches, 'batch', 'batches')} of {batch_size} per epoch"
-                f"{f' on each of {ranks} ranks' * (ranks > 1)} (minimum "
+                f"{plural(batches, 'batch', 'batches')} of {batch_size} images per "
+                f"epoch{f' on each of {ranks} ranks' * (ranks > 1)} (minimum "
                 f"{_FEWEST_BATCHES} batches). Use {remedy}{fewer}more images."
             )
             raise ConfigError(message)

@@ -343,7 +343,7 @@ def _conditions(plan: PlanValues) -> str:
     """Return what all arms have in common."""
     p, copies = plan.parameters, plan.facts["copies"]
     config = plan.arms[plan.facts["baseline"]]
-    often = "" if copies == 1 else f" ({copies} copies of each)"
+    often = "" if copies == 1 else f" ({copies} copies of each image)"
     threads = "cores / ranks" if p["workers"] is None else p["workers"]
     return (
         f"Conditions: batch {config.batch_size_per_gpu} per rank, "

@@ -76,8 +76,8 @@ def steps_table() -> Table:
         [
             "Steps, order and interleaving of 10 files as in the report (TensorFlow), "
             "but with Pillow in threads. Shuffle buffer: 500 images in the report, at "
-            "most a tenth of a rank's images here. Prefetch of the old pipeline: as "
-            "many batches as the batch size in the report, prefetch_factor here."
+            "most a tenth of a rank's images here. The old pipeline prefetches as many "
+            "batches as a batch has images in the report, prefetch_factor batches here."
         ],
     )
 
@@ -232,8 +232,8 @@ _OF_A_TRAINING = (
 )
 _OF_LOADING = (
     'It includes normalization, which runs on the GPU in training. The column "cores '
-    'needed" is a lower bound, because cores that share caches or a physical core '
-    "are slower."
+    'needed" is a lower bound, because logical CPUs that share a physical core or its '
+    "caches are slower."
 )
 
 

@@ -123,7 +123,7 @@ def _checked_slurm(p: Parameters) -> dict[str, Any]:
     named = {name: p[name] for name in _SLURM if p[name] is not None}
     fields: dict[str, Any] = p.slurm or {}
     lines += [
-        f"{name}={named[name]!r} conflicts with {fields[name]!r} in slurm. Set one."
+        f"{name}={named[name]!r} conflicts with {fields[name]!r} in slurm. Omit one."
         for name in named
         if name in fields
     ]
@@ -146,7 +146,7 @@ def _require_gpus(devices: Devices, gpus: int) -> None:
             f"gpus={gpus} with strict_gpus=True exceeds the available "
             f"{plural(available, 'GPU')}. "
             f"Use {f'gpus={available}' if available else 'a machine with GPUs'}, or "
-            f"strict_gpus=False to measure {'fewer' if available else 'on CPUs'}."
+            f"strict_gpus=False to measure {'fewer GPUs' if available else 'on CPUs'}."
         )
         raise DeviceError(message)
 
@@ -250,7 +250,7 @@ def _of_slurm(config: ExperimentConfig) -> list[str]:
         return []
     where = f" in partition {slurm.slurm_partition}" if slurm.slurm_partition else ""
     shared = (
-        " Other jobs may use the same nodes; exclude them with -p slurm "
+        " Other jobs may use the same nodes; reserve whole nodes with -p slurm "
         "'{\"slurm_exclusive\": true}'."
     )
     return [

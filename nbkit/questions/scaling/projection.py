@@ -34,12 +34,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nbkit.plural import plural
 from nbkit.questions.scaling.curves import PROBABILITY, Curves
 from nbkit.studies.devices import DeviceType
 
 HELD_OUT = (
-    "80% is nominal: of 38 held-out published points, 28 were inside and 37 inside or "
-    "within 3%."
+    "80% is nominal: of 38 held-out published points, 28 were inside their intervals "
+    "and 37 inside or within 3% of them."
 )
 """What the probability of an interval is worth, for the readers of one."""
 
@@ -176,7 +177,7 @@ def _no_projection_at_all(points: Sequence[ProjectedPoint]) -> str | None:
         return (
             f"No projection: the rate per GPU is {percent:.0f}% higher with "
             f"{best.world_size} GPUs than with {base.world_size}. Repeat the runs with "
-            f"{base.world_size}."
+            f"{plural(base.world_size, 'GPU')}."
         )
     return None
 
@@ -192,7 +193,7 @@ def _no_projection_to(
     if target < largest:
         return (
             f"No projection to {target} GPUs: fewer than the largest measured size "
-            f"({largest}). Also measure {target}."
+            f"({largest}). Also measure {plural(target, 'GPU')}."
         )
     across = sum(point.nnodes > 1 for point in points)
     if target > gpus_per_node and across < _FEWEST_ACROSS:

@@ -18,8 +18,8 @@ from nbkit.statistics.comparison import efficiency
 from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
 
 _CERTAINTY_NOTE = (
-    "Each run is one observation; Welch's t on logarithms. The bootstrap is a "
-    "cross-check; its CI is too narrow for few runs."
+    "Each run is one observation; Welch's t uses the logarithms of the rates. The "
+    "bootstrap is a cross-check; its CI is too narrow for few runs."
 )
 
 

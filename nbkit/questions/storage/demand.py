@@ -150,7 +150,7 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
         return f"{both}. {_DECODING}."
     return (
         f"{both}. Reads reach {read:,.0f} images/s, within {PRACTICAL_MARGIN:.0%} of "
-        "the loader, so the bottleneck is unknown."
+        "the loader's rate, so the bottleneck is unknown."
     )
 
 

@@ -235,7 +235,7 @@ def _method(cache: str) -> list[str]:
         "and mincore verifies it; file metadata stays cached."
         if cache == "cold"
         else "Warm start: the data are read once before each run.",
-        "CI: Student's t on the logarithm of each run's rate.",
+        "CI: computed with Student's t from the logarithms of the runs' rates.",
     ]
 
 

@@ -178,7 +178,7 @@ def _check(p: Parameters) -> None:
         name_and_path(text)[0] for text in (*(p.paths or []), *(p.data or []))
     )
     lines += [
-        f"{count} places have the name {name!r}. Use different names: "
+        f"{count} places have the name {name!r}. Use different names, such as "
         "nas=/mnt/nas,local=/scratch."
         for name, count in places.items()
         if count > 1

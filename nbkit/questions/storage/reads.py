@@ -97,7 +97,7 @@ class Reads:
             *(f"{engine}." for engine in engines),
             *dict.fromkeys(map(_in_order, self.speeds)),
             "Repeats are consecutive, so the range is shown instead of a CI. NetApp "
-            "reports the mean of five.",
+            "reports the mean of five repeats.",
             "Cold: no page of the files is in this machine's page cache; caches of "
             "disks, controllers and hypervisors are unknown.",
         ]

@@ -74,10 +74,10 @@ def epochs_table(
             "be read from the page cache.",
             "AU: accelerator utilization without the first step (MLPerf Storage); "
             f"target {UTILIZATION_NEEDED:.0%}; a verdict requires n={MINIMUM_RUNS}.",
-            "An emulated accelerator does not compute; each step waits for the time "
-            "of a published rate.",
-            "Bytes read: all processes of the host, from disks or network cards; "
-            "unknown for RDMA, 9p and FUSE.",
+            "An emulated accelerator does not compute; each step waits for the step "
+            "time derived from a published rate.",
+            "Bytes read: by all processes of the host, counted at disks or network "
+            "cards; unknown for RDMA, 9p and FUSE.",
             *each_run(
                 {
                     f"{row.arm}, {epochs}": runs
@@ -184,8 +184,8 @@ def supply_table(
         (*_SUPPLY, part),
         supplies,
         [
-            "Images/s of reads and GB/s of loaders are converted with the mean image "
-            "size.",
+            "Images/s of file reads and GB/s of loaders are calculated from the mean "
+            "image size.",
             f"Demand (published): {demand.gpus} x {demand.gpu_name} at "
             f"{wording.rate(required)} images/s ({'; '.join(sizes)}). "
             f"Source: {demand.source}.",
@@ -233,8 +233,8 @@ def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
         for source in place.sources
     ]
     note = (
-        "MLPerf Storage requires 5x the memory of all hosts; smaller data may be read "
-        "from the page cache (cache test)."
+        "MLPerf Storage requires a dataset of at least 5x the memory of all hosts; a "
+        "smaller dataset may be read from the page cache (cache test)."
     )
     return table("Data location", _PLACES, rows, [note])
 

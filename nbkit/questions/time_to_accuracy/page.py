@@ -153,8 +153,9 @@ class TimeToAccuracyResult:
                 "Time: from the first image request to the end of the evaluation that "
                 "reached the target, including evaluations, excluding process startup "
                 "(MLPerf: run_start to run_stop).",
-                "95% CI: Student's t on log times over seeds, Welch's t for ratios; a "
-                f"verdict requires {MINIMUM_RUNS} seeds per recipe, all at the target.",
+                "95% CI: computed with Student's t (ratios: Welch's t) from the "
+                f"logarithms of the times; a verdict requires {MINIMUM_RUNS} seeds per "
+                "recipe, all of which reached the target.",
             ],
             sources=sources,
             quantity="seconds to target",
@@ -181,8 +182,8 @@ class TimeToAccuracyResult:
         if not times.reached:
             seeds = plural(times.n, "seed")
             epochs = plural(most or 0, "epoch")
-            return f"{recipe.recipe} missed it with {seeds} in {epochs}"
-        reached = f"{times.reached} of {plural(times.n, 'seed')} reached it"
+            return f"{recipe.recipe} missed the target with {seeds} in {epochs}"
+        reached = f"{times.reached} of {plural(times.n, 'seed')} reached the target"
         if times.median is None:
             fastest = wording.duration(times.fastest)
             return f"{recipe.recipe} {fastest} (fastest seed, {reached})"

@@ -119,7 +119,7 @@ def _check_numbers(p: Parameters) -> None:
         lines.append(f"estimate_steps={p.estimate_steps} is below 0. Use 0 or more.")
     if p.recipes is not None and not p.recipes:
         lines.append(
-            "recipes is empty. Name one or more, or omit recipes for sgd and lars."
+            "recipes=[] is empty. List one or more, or omit recipes for sgd and lars."
         )
     if p.price_per_hour is not None and p.price_per_hour <= 0:
         lines.append(

@@ -26,8 +26,9 @@ _SETTINGS = (
 )
 
 _RECIPE_NOTES = (
-    "Spread: over seeds; seeds that missed the target rank last in quartiles. Energy: "
-    "GPUs, median over seeds that reached the target. Cost: of the median time.",
+    "Median and quartiles: over all seeds; seeds that missed the target rank last. "
+    "Energy: of GPUs, median over seeds that reached the target. Cost: of the median "
+    "time.",
     "Olympic mean (MLPerf): mean without the fastest and slowest seed.",
 )
 

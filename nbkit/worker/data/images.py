@@ -59,8 +59,8 @@ def naming(samples: Samples, index: int) -> Iterator[None]:
         yield
     except MemoryError as error:
         message = (
-            f"{samples.place(index)} cannot be decoded: out of memory. Use fewer "
-            "loader_config.num_workers, or a smaller image_size."
+            f"{samples.place(index)} cannot be decoded: out of memory. Use a "
+            "smaller loader_config.num_workers or image_size."
         )
         raise ConfigError(message) from error
     except Exception as error:  # decoders raise many kinds

@@ -227,7 +227,7 @@ def _high_bit_depth(manifest: Manifest) -> str:
     grey = manifest.high_bit_depth
     images = plural(grey.count, "grayscale image")
     are = "is" if grey.count == 1 else "are"
-    text = f"{images} of more than 8 bits {are} reduced to 8"
+    text = f"{images} with more than 8 bits per pixel {are} reduced to 8 bits"
     if not grey.coarse:
         return text
     shown = ", ".join(grey.first[:_LISTED_IN_MESSAGE])
