@@ -53,7 +53,7 @@ _TRIES, _IO_TRIES = 3, 5
 PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_DROP = "Remove its folder if it belongs to a run or study that is not needed"
+_DROP = "Restore the file, or remove the folder of its run or study"
 
 
 def expanded(path: str | os.PathLike[str], name: str) -> Path:

@@ -51,5 +51,5 @@ def remedy(counts: Mapping[str, int]) -> str:
     if not counts:
         return ""
     has_archives = any(kind.endswith(_ARCHIVES) for kind in counts)
-    how = " (unpack archives, or pass the folder of the packed files)"
+    how = " (unpack archives; of WebDataset, RecordIO or TFRecord, pass the folder)"
     return f"; found {in_words(counts)}{how if has_archives else ''}"

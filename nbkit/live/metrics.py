@@ -215,7 +215,7 @@ class LiveMetrics:
         if not end and len(data) > LINE_BYTES:
             message = (
                 f"{self._path} is damaged (a line exceeds {LINE_BYTES:,} bytes). "
-                "Remove its folder if it is not needed."
+                "Restore the file, or remove the folder of its run."
             )
             raise StoreError(message)
         self._offset += end

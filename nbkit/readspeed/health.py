@@ -23,7 +23,9 @@ def checks() -> Iterator[Finding]:
     """Yield the results; a silent file server holds them up."""
     version = fio_version()
     evidence = version or "not installed; nbkit uses its Python reader"
-    action = "run sudo apt install fio to measure with both readers"
+    action = (
+        "install fio (such as by sudo apt install fio) to measure with both readers"
+    )
     yield check("fio", version is not None, evidence, action, "note")
     try:
         place = describe_place(store_folder())

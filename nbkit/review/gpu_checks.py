@@ -89,10 +89,11 @@ def _power(facts: Facts) -> Iterator[Cause]:
     if capped:
         worst = max(capped, key=lambda gpu: gpu.clock_lost or 0)
         lost = worst.clock_lost or 0.0
+        most = ", the most affected" if len(capped) > 1 else ""
         yield Cause.of(
             "power-limit",
             None,
-            f"{_counted(capped, facts)} at the power limit "
+            f"{_counted(capped, facts)} at the power limit{most} "
             f"{(worst.capped_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
             "increase the power limit (nvidia-smi -q -d POWER shows the maximum).",
             at_most(lost, "at maximum clock"),

@@ -116,7 +116,10 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     try:
         return JsonLinesReader(path).read()
     except ValueError as error:
-        message = f"{path} is damaged ({error}). Remove its folder if it is not needed."
+        message = (
+            f"{path} is damaged ({error}). Restore the file, or remove the folder of "
+            "its run."
+        )
         raise StoreError(message) from error
 
 

@@ -228,7 +228,10 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> StoreError:
-    text = f"{path} is damaged ({what}). Remove its folder if it is not needed."
+    text = (
+        f"{path} is damaged ({what}). Restore the file, or remove the folder of its "
+        "run or study."
+    )
     return StoreError(text)
 
 

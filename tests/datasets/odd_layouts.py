@@ -212,7 +212,7 @@ FOLDERS = {
     "images alone": (["1.jpg"], r"has 0 class folders.*train/<class>/"),
     "shards one folder down": (
         ["shards/0.tar", "shards/1.tar"],
-        r"1 class folder in .*found 2 \*\.tar \(.*pass the folder of the packed files",
+        r"1 class folder in .*found 2 \*\.tar \(.*of WebDataset.* pass the folder",
     ),
     "checkpoint beside classes": (
         [*two(), "variables.data-00000-of-00001"],

@@ -127,6 +127,6 @@ def test_parse_json_wrong_type(file, field):
     head, _, own = field.partition(".")
     data = json.dumps({head: {own: 1.5} if own else 1.5}).encode()
 
-    said = rf"/{file} is damaged \({field}=1.5 is not .*\)\. Remove its folder"
+    said = rf"/{file} is damaged \({field}=1.5 is not .*\)\. Restore the file"
     with pytest.raises(StoreError, match=said):
         parse_json(data, Path("/") / file)

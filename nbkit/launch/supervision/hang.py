@@ -56,7 +56,7 @@ def hang_cause(
             f"{other} is {_WHAT[phase]} at step {step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
-    message += "; see the stacks of every rank in cause['stacks']"
+    message += "; see the stacks of every rank in run.cause['stacks']"
     return make_cause("hang", message, behind[0], log)
 
 
@@ -77,7 +77,7 @@ def _gpu_hang_cause(
             f"the last step that the GPU finished is {min(finished)} on rank {names} "
             f"and up to {max(finished)} on other ranks"
         )
-    message += "; see the stacks of every rank in cause['stacks']"
+    message += "; see the stacks of every rank in run.cause['stacks']"
     if len(beats) > 1:
         name = paths.rank(attempt, 0).collectives.name
         message += (

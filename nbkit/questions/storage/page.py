@@ -163,7 +163,10 @@ class StorageResult:
             return self._loader_answer(*max(loaded, key=lambda pair: pair[0].median))
         if self.evidence.lost:
             return NOTHING_COMPARED
-        return "No result: no first epoch has steps after the warm-up. Use more images."
+        return (
+            "No result: the first epoch of every arm ended within the warm-up. Use "
+            "more images."
+        )
 
     def _test_name(self, row: EpochRow) -> str:
         """Return `` (cache test)`` where a row's data are too small for another."""
