@@ -194,7 +194,7 @@ def test_judge_gpus_failure(monkeypatch, driver, torch, found, remedy):
     [
         ("12.8", BUILD, "2 of 2, CUDA 12.8"),
         ("12.8", ("sm_90a",), "2 of 2, CUDA 12.8"),
-        ("12.9", ("compute_80",), "supported by the driver (CUDA 12.8, same major"),
+        ("12.9", ("compute_80",), "the driver (CUDA 12.8, same major version)"),
     ],
 )
 def test_judge_gpus_ok(cuda, arches, found):
