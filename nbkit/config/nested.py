@@ -47,7 +47,8 @@ class LoaderConfig(Model):
     """Copy through page-locked host memory (``torch``); None enables this on GPUs
     only."""
     pipeline: str = "chexnet_new"
-    """Pipeline of ``tfrecord``: ``chexnet_old``, ``chexnet_new``, or steps such as
+    """Pipeline of ``tfrecord``: ``chexnet_old`` or ``chexnet_new`` (the original and
+    the optimized pipeline of Dell's CheXNet report), or steps such as
     ``list,shard,interleave,shuffle,map_and_batch,prefetch``."""
     dali: DaliConfig = DaliConfig()
     """Settings of ``dali`` only."""

@@ -52,7 +52,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
     known = [part for part in idle if part is not None]
     # A GPU that is emulated does nothing anyway.
     if known and max(known) > 0 and not facts.is_load:
-        cpus += f" A GPU was idle in {max(known) * 100:.0f}% of the samples."
+        cpus += f" A GPU was idle in {max(known) * 100:.0f}% of its readings."
     yield Cause.of(
         "input",
         share,

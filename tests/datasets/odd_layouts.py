@@ -207,7 +207,7 @@ FOLDERS = {
         Read(TRAIN),
     ),
     # What is no folder of images
-    "zip": (["images.zip"], r"0 class folders .*found 1 \*\.zip \(unpack archives, or"),
+    "zip": (["images.zip"], r"0 class folders .*found 1 \*\.zip \(unpack archives; of"),
     "compressed shards": (["0.tar.gz"], r"0 class folders .*found 1 \*\.gz \(unpack a"),
     "images alone": (["1.jpg"], r"has 0 class folders.*train/<class>/"),
     "shards one folder down": (

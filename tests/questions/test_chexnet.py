@@ -113,7 +113,7 @@ def test_published_areas_of_nih_labels(golden):
     own = cells(report.tables[0], "Pneumonia")
     assert row["12 statistics, here"] == own["12 statistics"]
     assert "NIH Clinical Center" in " ".join(one.text for one in report.sources)
-    assert "from this data set: NIH puts no" in " ".join(report.method)
+    assert "from this data set: NIH places no" in " ".join(report.method)
 
 
 @pytest.mark.parametrize(

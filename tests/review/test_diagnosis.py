@@ -346,7 +346,7 @@ def test_gpus_that_stand_still_are_evidence_of_starvation(diagnosed):
     [cause] = diagnosed(**PLANTED["starved input"][1], sampled=sampled)
 
     assert cause.code == "input"
-    assert "A GPU was idle in 52% of the samples." in cause.evidence
+    assert "A GPU was idle in 52% of its readings." in cause.evidence
 
 
 def test_an_imported_run_is_diagnosed_as_where_it_ran(tmp_path, monkeypatch):

@@ -49,9 +49,9 @@ def test_models_that_agree_on_every_image_still_have_an_interval():
 
 
 def test_images_have_to_be_the_same():
-    with pytest.raises(NotEnoughDataError, match="2 and 1 images"):
+    with pytest.raises(NotEnoughDataError, match="a_correct has 2 images, b_correct 1"):
         paired_accuracy([True, False], [True])
-    with pytest.raises(NotEnoughDataError, match="0 and 0 images"):
+    with pytest.raises(NotEnoughDataError, match="a_correct has 0 images, b_correct 0"):
         paired_accuracy([], [])
 
 

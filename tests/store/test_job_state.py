@@ -113,7 +113,7 @@ def test_standing(run, slurm, written, stop, word, reason, state):
         (None, True, "7|CANCELLED|N/A||None", "by ann, before its ranks were started"),
         ("running", False, "7|CANCELLED|N/A|n1|None", "wrote no final record"),
         (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1;"),
-        (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: check that the store i"),
+        (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: check that the store (N"),
         (None, False, "7|DEADLINE|N/A||None", "supervisor did not start, and /"),
         (None, False, "", "job 7 ended; its exit state is no longer"),
         ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),

@@ -118,7 +118,7 @@ def test_errors_in_the_kernels_log_are_told_by_gpu():
     assert (fallen.severity, fallen.action[:6]) == ("warning", "reboot")
     assert fault.severity == "note"
     assert fault.evidence.endswith("illegal memory access by a kernel of the program")
-    assert (memory.evidence[:11], memory.severity) == ("64 of GPU 1", "warning")
+    assert (memory.evidence[:11], memory.severity) == ("64 on GPU 1", "warning")
     [closed] = gpu_health.judge_log(None, gpus)
     assert closed.action == "sudo dmesg | grep Xid"
 

@@ -179,7 +179,7 @@ def published_table(
 ) -> Table:
     """Return published results of these labels, beside what is measured."""
     return table(
-        "Published by others: AUROC of ChestX-ray14",
+        "AUROC on ChestX-ray14: measured here and published",
         (
             Column("label", "label"),
             area_column("measured here", "single"),

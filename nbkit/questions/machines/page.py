@@ -276,8 +276,8 @@ def _next_step(plan: MachinesPlan) -> str:
         command = papermill_command("machines", {"bundles": ["one.zip", "other.zip"]})
         return (
             "run the same study on two machines, export it with nbkit.export(study, "
-            "'one.zip') on one machine and as 'other.zip' on the other machine, and "
-            f"copy both files here: {command}"
+            "'one.zip') on one machine and nbkit.export(study, 'other.zip') on the "
+            f"other machine, copy both files here, and run: {command}"
         )
     if not plan.arms:
         kept = ("bundles", "a", "model", "precision", "published")  # b is this machine
