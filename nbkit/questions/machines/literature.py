@@ -71,8 +71,8 @@ def published_pairs(
         MachinePair(a, b)
         for a in rows_a
         for b in rows_b
-        if b not in rows_a
-        and all(getattr(a, name) == getattr(b, name) for name in _LIKE)
+        if all(getattr(a, name) == getattr(b, name) for name in _LIKE)
+        and b not in rows_a  # compares whole rows, so last
         and (is_form_named or len({_form(a.gpu_name), _form(b.gpu_name)} - {None}) < 2)
     ]
     return sorted(_measured_once(pairs), key=_importance)
