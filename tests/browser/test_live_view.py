@@ -22,7 +22,7 @@ LAUNCH = """
 import nbkit
 config = nbkit.ExperimentConfig(
     model="slow", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
-    steps=1_000_000, warmup_steps=1, tensorboard=True, name="kept",
+    steps=1_000_000, warmup_steps=1, tensorboard=False, name="kept",
 )
 run = nbkit.launch(config, on_owner_exit="keep")
 run

@@ -7,13 +7,15 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.sidebar import Frames, card, fold, open_panel, shown, until
+from tests.browser.test_looks import look_at_eight_gpus
 
 
-def test_eight_gpus_show_live_values_as_long_as_somebody_sees_them(shared_lab, page):
+def test_eight_gpus_are_readable_and_live_as_long_as_somebody_sees_them(
+    shared_lab, page
+):
     visitor = page("about:blank")
     frames = Frames(visitor)
-    visitor.goto(shared_lab("replay:eight-gpus").address())
-    panel = open_panel(visitor)
+    panel = look_at_eight_gpus(shared_lab("replay:eight-gpus"), visitor, 250)
 
     shows_values_holders_and_details(visitor, panel)
     visitor.evaluate("jupyterapp.commands.execute('nbkit:open-panel')")
@@ -23,9 +25,6 @@ def test_eight_gpus_show_live_values_as_long_as_somebody_sees_them(shared_lab, p
 
 
 def shows_values_holders_and_details(visitor, panel):
-    # Of the eight, one that nobody uses takes a line.
-    expect(panel.locator(".nbk-card")).to_have_count(7)
-    expect(panel.locator(".nbk-idle-gpus")).to_have_text("GPU 7idle")
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     expect(panel.locator(".nbk-header")).to_contain_text("replay: eight-gpus")
     expect(panel.get_by_role("region", name="GPUs")).to_contain_text("/ 640 GiB")

@@ -1,32 +1,34 @@
-"""Runs are shown, and ended, in the panel and among the running things of Lab."""
+"""Curves of runs, reports of studies and notebooks open in tabs of Lab."""
 
 from __future__ import annotations
 
+import datetime
+import json
+import re
+
 from playwright.sync_api import expect
 
-from nbkit.store.record import RunState
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import write_json
+from nbkit.studies.notebooks import notebook
+from tests.browser.rest import settle
 from tests.browser.sidebar import open_panel, until
+from tests.browser.test_looks import look
 from tests.server.curves import boards, store_curves
+from tests.server.stored_runs import store_run
+from tests.studies.written_study import write_runs
 from tests.telemetry.traces import replay
-from tests.waiting import wait_until
 
 
-def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
-    shared_lab, page
-):
-    server = shared_lab(replay("no-gpu"))
-    store_curves(server)
-    visitor = page(server.address())
+def opens_curves_in_one_tab(server, visitor, tab, curves):
     posted = []
     visitor.on("response", lambda answer: posted.append(answer))
     row = open_panel(visitor).locator(".nbk-run", has_text="a run")
-    tab = visitor.locator("#jp-main-dock-panel").get_by_role(
-        "tab", name="TensorBoard: a run"
-    )
 
     row.get_by_role("button", name="Open TensorBoard for a run").click()
     expect(tab).to_have_attribute("aria-selected", "true")
-    curves = visitor.frame_locator('iframe[title="TensorBoard: a run"]')
     expect(curves.get_by_text("train/loss").first).to_be_visible()
     # The curve itself comes by a POST, which carries no token of Jupyter's.
     series = until(visitor, lambda: _posted(posted, "/timeSeries"), "the curve")
@@ -47,18 +49,6 @@ def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
     expect(curves.get_by_text("train/loss").first).to_be_visible()
     assert len(boards(server)) == 1
 
-    # Lab saves its layout now and then, and brings it back.
-    saved = server.folder / "workspaces"
-    until(
-        visitor,
-        lambda: any("nbkit-tensorboard" in it.read_text() for it in saved.iterdir()),
-        "a saved layout",
-    )
-    visitor.reload()
-    expect(tab).to_have_count(1)
-    expect(curves.get_by_text("train/loss").first).to_be_visible()
-    assert len(boards(server)) == 1
-
 
 def _posted(answers, end):
     """Return the first answer to a POST to an address with that end."""
@@ -72,35 +62,129 @@ def _posted(answers, end):
     )
 
 
-def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, run):
-    server = shared_lab(replay("no-gpu"))
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-    long = run(server)
-    row = panel.locator(".nbk-run", has_text="a long run")
-    dialog = visitor.locator(".jp-Dialog")
-    expect(row).to_contain_text("/1,000,000")
-    expect(row).to_contain_text("images/s")
-    expect(row).to_contain_text("loss")
+def shows_a_study_and_opens_its_report(server, visitor, panel):
+    config = ExperimentConfig(device="cpu", gpus=1, steps=20, warmup_steps=2)
+    arms = {"a": config, "b": config.replace(batch_size_per_gpu=8)}
+    study = nbkit.Study.create("two arms", arms, repeats=2)
+    write_runs(study, {"a": 10, "b": 20})
+    file = study.paths.study
+    content = json.loads(file.read_text())
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2.2)
+    shown = {"expected_end": end.isoformat(), "answer": "So far: b is faster."}
+    write_json(study.paths.progress, shown)
+    executed = {"executor": ProcessIdentity.of().to_dict()}
+    write_json(file, {**content, **executed, "runs": content["runs"][:3]})
+    for state in ("failed", "stopped"):
+        store_run(server.store, f"20200101-000000-{state}-aaaa", state)
+    row = panel.locator(".nbk-study")
 
-    # The store is outside of what Lab shows.
-    copy = row.get_by_role("button", name="Copy the path of a long run")
+    # One row, whatever the number of its starts; the others are runs of no study.
+    expect(row).to_contain_text("3 of 4 starts")
+    expect(row).to_contain_text("about 2 h")
+    expect(row).to_contain_text("So far: b is faster.")
+    expect(panel.locator(".nbk-run")).to_have_count(4)
+    row.get_by_role("button", name="two arms", exact=True).click()
+    expect(row.locator(".nbk-run")).to_have_count(4)
+    signs = panel.locator(".nbk-runs > .nbk-run:not(.nbk-study) > .nbk-row .nbk-state")
+    assert {"✕", "□"} <= set(signs.all_inner_texts())
+    look(visitor)
+
+    write_json(file, {**content, "runs": content["runs"][:3]})
+    resume = f"nbkit.Study.open('{study.study_id}').resume()"
+    expect(row).to_contain_text(f"Continue: {resume}")
     visitor.context.grant_permissions(["clipboard-read"])
-    copy.click()
-    text = visitor.evaluate("navigator.clipboard.readText()")
-    assert text == str(long.paths.root)
-    visitor.evaluate("document.execCommand = () => false")
-    copy.click()
-    expect(dialog).to_contain_text("The browser blocked the copy")
-    expect(dialog).to_contain_text(text)
-    dialog.get_by_role("button").last.click()
+    row.get_by_role("button", name="Copy the command").click()
+    assert visitor.evaluate("navigator.clipboard.readText()") == resume
 
-    stop = row.get_by_role("button", name="Stop the run a long run")
-    stop.click()
-    expect(dialog).to_contain_text("Stop the run a long run?")
-    expect(dialog).to_contain_text("saves a checkpoint after its next step")
-    dialog.get_by_role("button", name="Stop Run").click()
+    write_json(file, content)
+    nbkit.report(study)
+    expect(row).to_contain_text("4 of 4 starts")
+    row.get_by_role("button", name="Open the report of two arms").click()
+    expect(visitor.get_by_role("tab", name="two arms")).to_be_visible()
 
-    expect(row).to_contain_text("stopped")
-    expect(stop).to_have_count(0)
-    wait_until(lambda: long.state is RunState.STOPPED, "the end of the run")
+
+def test_curves_and_study_open_in_tabs_and_sections_stay_folded(
+    shared_lab, page, monkeypatch
+):
+    server = shared_lab(replay("no-gpu"))
+    monkeypatch.setenv("NBKIT_HOME", str(server.store))
+    store_curves(server)
+    visitor = page(server.address())
+    tabs = visitor.locator("#jp-main-dock-panel")
+    tab = tabs.get_by_role("tab", name="TensorBoard: a run")
+    curves = visitor.frame_locator('iframe[title="TensorBoard: a run"]')
+    panel = open_panel(visitor)
+    row = panel.locator(".nbk-study")
+
+    opens_curves_in_one_tab(server, visitor, tab, curves)
+    shows_a_study_and_opens_its_report(server, visitor, panel)
+    # Lab saves its layout now and then, and brings it back.
+    saved = server.folder / "workspaces"
+    until(
+        visitor,
+        lambda: any("nbkit-tensorboard" in it.read_text() for it in saved.iterdir()),
+        "a saved layout",
+    )
+    fold = panel.get_by_role("button", name="Runs", exact=True)
+    fold.click()
+    expect(row).to_have_count(0)
+    visitor.reload()
+    panel = open_panel(visitor)
+    expect(fold).to_have_attribute("aria-expanded", "false")
+    expect(row).to_have_count(0)
+    expect(panel.get_by_role("button", name="Host", exact=True)).to_have_attribute(
+        "aria-expanded", "true"
+    )
+    expect(tab).to_have_count(1)
+    tab.click()
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+    assert len(boards(server)) == 1
+
+
+def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
+    shared_lab, page
+):
+    server = shared_lab(replay("no-gpu"))
+    visitor = page("about:blank")
+    held = []
+
+    def hold_first(route):
+        held.append(route)
+        if len(held) > 1:
+            route.continue_()
+
+    visitor.route(re.compile(r"nbkit/api/notebooks(\?|$)"), hold_first)
+    visitor.goto(server.address())
+    cards = visitor.locator(".jp-LauncherCard")
+    tile = visitor.locator(".jp-LauncherCard", has_text="Scaling")
+
+    # Lab starts although there is no answer, and a failure is not the last word.
+    expect(cards.first).to_be_visible()
+    expect(tile).to_have_count(0)
+    until(visitor, lambda: held, "the question for notebooks")
+    held[0].fulfill(status=503, body="{}")
+    sections = visitor.locator(".jp-Launcher-sectionTitle")
+    expect(sections.nth(1)).to_have_text("nbkit")
+    (server.root / "scaling.ipynb").write_text("another")
+    tile.click()
+
+    expect(visitor.locator(".jp-NotebookPanel")).to_have_count(1)
+    assert (server.root / "scaling-1.ipynb").exists()
+    assert (server.root / "scaling.ipynb").read_text() == "another"
+    # The palette finds it by the word on its tile.
+    label = visitor.evaluate(
+        "args => jupyterapp.commands.label('nbkit:copy-notebook', args)",
+        {"name": "scaling", "isPalette": True},
+    )
+    assert label.startswith("New from nbkit: Scaling: ")
+    # Never beside the original: the copy is elsewhere, which is said.
+    originals = server.root / "originals"
+    originals.symlink_to(notebook("scaling").parent)
+    visitor.evaluate(
+        "args => void jupyterapp.commands.execute('nbkit:copy-notebook', args)",
+        {"name": "scaling", "cwd": "originals"},
+    )
+    note = "Copied to /scaling-2.ipynb: the folder /originals is read-only"
+    expect(visitor.get_by_text(note)).to_be_visible()
+    originals.unlink()
+    settle(visitor, server, 2)

@@ -85,31 +85,6 @@ def test_panel_without_readable_gpus(lab, page, tmp_path):
     expect(visitor.locator(".nbk-status")).to_be_hidden()
 
 
-def test_panel_with_a_sampler_that_ends(lab, page, tmp_path):
-    script, broken = tmp_path / "feed.py", tmp_path / "broken"
-    script.write_text(BREAKABLE)
-    server = lab(replay("one-gpu"), f"--NbkitServer.feed_command={script}")
-    panel = open_panel(page(server.address()))
-    # Its last values stay, and grow old.
-    state = panel.locator(".nbk-connection")
-    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
-    expect(meter).to_contain_text("%")
-    expect(state).to_have_text("live")
-
-    broken.touch()
-    end_sampler(server)
-
-    expect(state).to_have_text("sampler failed")
-    expect(panel).to_contain_text("The sampler has failed")
-    expect(panel).to_contain_text("exit code 1: no way to start")
-    expect(panel.locator(".nbk-age")).to_contain_text("last values")
-    expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
-    expect(meter).to_contain_text("%")
-    broken.unlink()
-    expect(state).to_have_text("live")
-    expect(panel.locator(".nbk-age")).to_have_count(0)
-
-
 def asked_and_answered(visitor, button):
     """Press a button; return once the server has answered each try that follows."""
     frames, asked, answered = Frames(visitor), [], []
@@ -131,9 +106,30 @@ def asked_and_answered(visitor, button):
     )
 
 
-def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
-    lab, page, tmp_path
-):
+def goes_on_after_its_sampler_ends(server, panel, broken):
+    # Its last values stay, and grow old.
+    state = panel.locator(".nbk-connection")
+    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
+    expect(meter).to_contain_text("%")
+    expect(state).to_have_text("live")
+
+    broken.touch()
+    end_sampler(server)
+
+    expect(state).to_have_text("sampler failed")
+    expect(panel).to_contain_text("The sampler has failed")
+    expect(panel).to_contain_text("exit code 1: no way to start")
+    expect(panel.locator(".nbk-age")).to_contain_text("last values")
+    expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
+    expect(meter).to_contain_text("%")
+    broken.unlink()
+    expect(state).to_have_text("live")
+    expect(panel.locator(".nbk-age")).to_have_count(0)
+
+
+def test_panel_without_the_extension_and_then_without_a_sampler(lab, page, tmp_path):
+    script = tmp_path / "feed.py"
+    script.write_text(BREAKABLE)
     config = tmp_path / "without.json"
     enabled = {"ServerApp": {"jpserver_extensions": {"nbkit.server": False}}}
     config.write_text(json.dumps(enabled))
@@ -149,6 +145,7 @@ def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
     expect(note).to_contain_text("Server extension missing")
     server.stop()
     server.arguments.remove(f"--config={config}")
+    server.arguments.append(f"--NbkitServer.feed_command={script}")
     server.start()
     # By itself, the page looks again only after minutes.
     expect(note).to_contain_text("Server extension missing")
@@ -157,3 +154,4 @@ def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     expect(panel.locator(".nbk-card")).to_have_count(1)
     expect(note).to_have_count(0)
+    goes_on_after_its_sampler_ends(server, panel, tmp_path / "broken")

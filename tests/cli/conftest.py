@@ -12,18 +12,10 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from tests.launch.conftest import install_plugins, plugins, small, store
+from tests.launch.conftest import store
+from tests.studies.written_study import write_runs
 
-__all__ = [
-    "COMMAND",
-    "Done",
-    "Measured",
-    "nbkit_command",
-    "plugins",
-    "small",
-    "store",
-    "study",
-]
+__all__ = ["COMMAND", "Done", "Measured", "nbkit_command", "store", "study"]
 
 COMMAND = (sys.executable, "-m", "nbkit")
 Done = subprocess.CompletedProcess[str]
@@ -57,18 +49,17 @@ class Measured:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """Measure two arms, a run each; only who names their store sees them."""
+    """Write two arms, a run each; only who names their store sees them."""
     home = tmp_path_factory.mktemp("study") / "store"
-    fields = {"model": "tiny", "device": "cpu", "gpus": 1, "image_size": 32}
-    fields |= {"steps": 4, "warmup_steps": 1, "tensorboard": False}
+    fields = {"model": "resnet20", "device": "cpu", "gpus": 1, "image_size": 32}
+    fields |= {"steps": 20, "warmup_steps": 2}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NBKIT_HOME", str(home))
-        install_plugins(patch)
         arms = {
             f"batch {size}": nbkit.ExperimentConfig(**fields, batch_size_per_gpu=size)
             for size in (2, 4)
         }
-        made = nbkit.Study.create("batches", arms, repeats=1)
-        made.run(progress=False)
+        made = nbkit.Study.create("batches", arms)
+        write_runs(made, {"batch 2": 100.0, "batch 4": 150.0})
         runs = tuple(run for many in made.runs_by_arm().values() for run in many)
     return Measured(home, made.study_id, runs)

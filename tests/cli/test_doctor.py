@@ -125,7 +125,7 @@ def test_doctor_gpus(examined, drive_child, monkeypatch):
     drive_child({"uuid": "GPU-0"}, {"uuid": "GPU-1"}, lost)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
-    found = examined("nbkit.telemetry.health")
+    found = examined("nbkit.telemetry.gpu_health")
 
     assert found["GPUs"].evidence.startswith("2 x NVIDIA H100 80GB HBM3")
     assert found["GPU 2"].severity == "error"

@@ -22,7 +22,10 @@ INVENTORY |= {"clock_event_words": [], "host_columns": HOST_COLUMNS}
 HOST = {"t": 0.0, "host_values": [50.0, 1.5, 1024, *[None] * (len(HOST_COLUMNS) - 3)]}
 
 
-def test_monitor_replay(nbkit_command):
+def test_monitor_replay(nbkit_command, store):
+    last = "GPU-5c810007-7e1a-4b0d-9c2f-6e6270690007"
+    WrittenRun(store).record("running", launch={"devices": [last]})
+
     done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE="replay:eight-gpus")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -35,15 +38,18 @@ def test_monitor_replay(nbkit_command):
     assert of_first.strip() == "62.5 GiB  run resnet50, 4 GPUs, ann, pid 3000"
     assert "bob, pid 3205: python finetune.py" in of_fifth
     assert "explore.ipynb, ann, pid 3104, idle for 1 h 30 min" in lines[places[4] + 1]
+    assert lines[places[7] + 1].strip() == "– GiB  run written"
     # Two readings make a share: it is of this machine's processors.
     assert " CPUs " in lines[-1]
     assert "–" not in lines[-1]
 
 
-def test_monitor_json(nbkit_command):
-    done = nbkit_command("monitor", "--json", NBKIT_GPU_SOURCE="replay:eight-gpus")
+def test_monitor_json(monkeypatch, capsys):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
 
-    values = json.loads(done.stdout)
+    assert main(["monitor", "--json"]) == 0
+
+    values = json.loads(capsys.readouterr().out)
     assert values["replay"] == "eight-gpus"
     first = values["gpus"][0]
     assert (first["name"], first["memory_total_mib"]) == (
@@ -53,17 +59,6 @@ def test_monitor_json(nbkit_command):
     [holder] = first["holders"]
     assert (holder["user"], holder["pid"]) == ("ann", 3000)
     assert holder["memory_used_mib"] / 1024 == pytest.approx(62.5, abs=0.1)
-
-
-def test_monitor_run_of_store(nbkit_command, store):
-    last = "GPU-5c810007-7e1a-4b0d-9c2f-6e6270690007"
-    WrittenRun(store).record("running", launch={"devices": [last]})
-
-    done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE="replay:eight-gpus")
-
-    lines = done.stdout.splitlines()
-    [place] = (place for place, line in enumerate(lines) if line.startswith("  7  "))
-    assert lines[place + 1].strip() == "– GiB  run written"
 
 
 @pytest.mark.parametrize(
@@ -85,11 +80,12 @@ def test_monitor_sampler_ended(store, monkeypatch, capsys, then, said):
         ("nosuchtrace", "nosuchtrace.jsonl cannot be used"),
     ],
 )
-def test_what_is_unusual_is_said(nbkit_command, trace, said):
-    done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE=replay(trace))
+def test_what_is_unusual_is_said(monkeypatch, capsys, trace, said):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", replay(trace))
 
-    assert done.returncode == 0
-    assert said in done.stdout
+    assert main(["monitor", "--once"]) == 0
+
+    assert said in capsys.readouterr().out
 
 
 def test_gpu_table_mig_holder():
@@ -123,7 +119,7 @@ def test_gpu_table_host(usable_cpus, limit, said):
     assert host.startswith(said)
 
 
-def test_monitor_without_terminal(nbkit_command):
+def test_monitor_without_terminal():
     with subprocess.Popen(
         [*COMMAND, "monitor", "--interval", "0.25"],
         env={**os.environ, "NBKIT_GPU_SOURCE": replay("one-gpu")},

@@ -39,7 +39,7 @@ def test_runs_table(study, monkeypatch, capsys):
         ["Run", "Name", "State", "Model", "Ranks", "Images/s", "Duration", "Age"]
     )
     assert {line.split()[0] for line in lines} == {run.run_id for run in study.runs}
-    assert all(" finished  tiny " in line for line in lines)
+    assert all(" finished  resnet20 " in line for line in lines)
 
 
 def test_runs_json(written, capsys):
@@ -246,7 +246,7 @@ def test_show_for_programs_is_the_record(study, monkeypatch, capsys):
 
     told = json.loads(capsys.readouterr().out)
     assert (told["run_id"], told["state"]) == (run.run_id, "finished")
-    assert told["machine"] == run.record["machine"]
+    assert told["worker"] == run.record["worker"]
 
 
 def test_show_json_lost_run(written, capsys):
@@ -296,7 +296,7 @@ def test_runs_store_not_utf8(tmp_path, monkeypatch, capsys):
     assert "20200101-000000-written-aaaa" in capsys.readouterr().out
 
 
-def test_stop_one_refused(written, store, nbkit_command):
+def test_stop_one_refused(written, store, capsys):
     other = store / "runs" / "20200102-000000-other-bbbb"
     shutil.copytree(written.run.paths.root, other)
     record = json.loads(written.run.paths.record.read_text())
@@ -306,10 +306,11 @@ def test_stop_one_refused(written, store, nbkit_command):
     written.run.paths.submission.unlink()
     written.run.paths.record.unlink()
 
-    done = nbkit_command("stop", "aaaa", "bbbb")
+    assert main(["stop", "aaaa", "bbbb"]) == 2
 
-    assert (done.returncode, done.stdout) == (2, f"{other.name} finished\n")
-    assert f"nbkit: {written.run.run_id} was not stopped: run " in done.stderr
+    said = capsys.readouterr()
+    assert said.out == f"{other.name} finished\n"
+    assert f"nbkit: {written.run.run_id} was not stopped: run " in said.err
 
 
 @pytest.mark.parametrize(
@@ -321,8 +322,9 @@ def test_stop_without_runs(store, capsys, arguments, message):
     assert message in capsys.readouterr().err
 
 
-def test_sweep(written, nbkit_command):
-    assert nbkit_command("sweep").stdout == "No leftover processes.\n"
+def test_sweep(written, capsys):
+    assert main(["sweep"]) == 0
+    assert capsys.readouterr().out == "No leftover processes.\n"
     files = written.run.paths
     submission = json.loads(files.submission.read_text())
     submission["supervisor"]["start_ticks"] += 1  # another process has its pid now
@@ -363,17 +365,22 @@ def test_two_runs_are_compared(study, monkeypatch, capsys):
     assert ["2", "4"] in [[row["a"], row["b"]] for row in values["differences"]]
 
 
-def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):
+def test_a_study_moves_to_another_store(study, monkeypatch, tmp_path, capsys):
     file = tmp_path / "study.zip"
 
-    made = nbkit_command("export", study.study_id, file, NBKIT_HOME=study.home)
-    taken = nbkit_command("import", file, NBKIT_HOME=tmp_path / "there")
-    again = nbkit_command("import", file, NBKIT_HOME=tmp_path / "there")
+    def said(home, *arguments):
+        monkeypatch.setenv("NBKIT_HOME", str(home))
+        assert main([*map(str, arguments)]) == 0
+        return capsys.readouterr().out
 
-    assert made.stdout.startswith(f"{file} (")
-    assert taken.stdout.startswith("imported 2 runs: ")
-    assert f"study {study.study_id}" in taken.stdout
-    assert again.stdout.startswith("2 runs already in the store: ")
+    made = said(study.home, "export", study.study_id, file)
+    taken = said(tmp_path / "there", "import", file)
+    again = said(tmp_path / "there", "import", file)
+
+    assert made.startswith(f"{file} (")
+    assert taken.startswith("imported 2 runs: ")
+    assert f"study {study.study_id}" in taken
+    assert again.startswith("2 runs already in the store: ")
 
 
 def test_import_unknown_user(capsys):
@@ -382,14 +389,14 @@ def test_import_unknown_user(capsys):
     assert "home folder ~nosuchuser is unknown" in capsys.readouterr().err
 
 
-def test_a_study_is_reported(study, nbkit_command, tmp_path):
-    done = nbkit_command(
-        "report", study.study_id, "--folder", tmp_path / "here", NBKIT_HOME=study.home
-    )
+def test_a_study_is_reported(study, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("NBKIT_HOME", str(study.home))
+    folder = tmp_path / "here"
 
-    assert done.returncode == 0
-    assert f"Report: {tmp_path / 'here' / 'report.html'}" in done.stdout
-    assert (tmp_path / "here" / "report.html").is_file()
+    assert main(["report", study.study_id, "--folder", str(folder)]) == 0
+
+    assert f"Report: {folder / 'report.html'}" in capsys.readouterr().out
+    assert (folder / "report.html").is_file()
 
 
 def test_notebook(capsys):

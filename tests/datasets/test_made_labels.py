@@ -1,7 +1,9 @@
 """The made set of several labels: what is planted in it, and what is not."""
 
+import os
 import random
 import statistics
+from pathlib import Path
 
 import pytest
 from PIL import Image, ImageStat
@@ -14,9 +16,12 @@ from nbkit.statistics.auroc import area_under_roc
 BORDER_MEAN = 8
 
 
-@pytest.fixture
-def made(cache):
-    return find("synthetic-multilabel")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The set, in a cache of this file's tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield find("synthetic-multilabel")
 
 
 def brightness(listing, sample):
@@ -86,7 +91,8 @@ def test_the_square_stands_as_far_from_the_border_above_as_below(made):
     assert abs(means[1] - means[0]) < 0.01
 
 
-def test_it_is_made_once_and_the_same_again(made, cache):
+def test_it_is_made_once_and_the_same_again(made):
+    cache = Path(os.environ["XDG_CACHE_HOME"], "nbkit")
     before = {path: path.stat().st_mtime_ns for path in made.root.rglob("*")}
 
     again = find("synthetic-multilabel")

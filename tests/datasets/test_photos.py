@@ -12,12 +12,15 @@ from nbkit.datasets.cache import NAMED_IMAGES, cached_folder
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError, StoreError
 
+FEW = {"train": 10, "val": 3}
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The whole set."""
+    """A fifth of the set: the first images of each class."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(photos, "IMAGES", FEW)
         return photos.photos_folder()
 
 
@@ -28,10 +31,12 @@ def test_the_set_has_classes_to_train_on_and_to_evaluate_with(made, monkeypatch)
 
     assert listing.root == made
     assert len(listing.contents.classes) == 8
-    counts = len(listing.contents.train), len(listing.contents.evaluation)
-    assert (*counts, 0) == NAMED_IMAGES["photos"] == (400, 96, 0)
+    counts = [len(listing.contents.train), len(listing.contents.evaluation)]
+    assert counts == [8 * count for count in FEW.values()]
+    whole = [8 * count for count in photos.IMAGES.values()]
+    assert (*whole, 0) == NAMED_IMAGES["photos"] == (400, 96, 0)
     contents = {path.read_bytes() for path in made.rglob("*.jpg")}
-    assert len(contents) == 496
+    assert len(contents) == sum(counts)
 
 
 def test_the_images_are_as_large_and_as_finely_compressed_as_imagenet(made):

@@ -27,12 +27,6 @@ SEVERAL_RANKS = [
         (1, 0),
     ),
     Case(
-        "rank 1 raises, and rank 0 waits for it",
-        _GROUP + "if rank == 1: raise KeyError('one')\ndist.all_reduce(torch.ones(1))",
-        (None, 1),
-        prints="KeyError: 'one'",
-    ),
-    Case(
         "rank 1 raises, and rank 0 saves when it is asked to end",
         "import atexit, os, signal, sys, time\n"
         "rank = os.environ['RANK']\n"

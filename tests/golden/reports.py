@@ -48,8 +48,10 @@ def cases() -> list[str]:
     return sorted(path.parent.relative_to(FOLDER).as_posix() for path in found)
 
 
-def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
-    """Return what is made of a case now, by file."""
+def current_report(
+    case: str, folder: Path, data: Path, seen: list[Report] | None = None
+) -> dict[str, Any]:
+    """Return what is made of a case now, by file; append the report to what is seen."""
     question, name = case.split("/")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NBKIT_HOME", str(folder / "store"))
@@ -62,6 +64,8 @@ def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
                 content = read_json(study.paths.study) or {}
                 with planted(_PLANNED[name], data) as here:
                     planned = plan_of(here, question, _chosen(question, content))
+    if seen is not None:
+        seen.append(report)
     found = json.dumps(_files(report, *(planned or (None, []))))
     # A next step names the files that are to be read again.
     return json.loads(Planted(folder).back(found))

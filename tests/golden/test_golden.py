@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import lzma
 import shutil
+import textwrap
 
 import pytest
 
+from nbkit.reports.renderer import first_screen
 from tests.golden import stored
 from tests.golden.accept import main
 from tests.golden.cases import CASES
@@ -21,6 +23,10 @@ QUESTIONS = (
     *("precision", "scaling", "storage", "time_to_accuracy"),
 )
 
+FIRST_SCREENS = {f"{one}/gpu" for one in QUESTIONS} - {"arms/gpu", "machines/gpu"}
+"""What is seen first of these has a place in a terminal of these lines and columns."""
+LINES, COLUMNS = 24, 100
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -30,7 +36,9 @@ def data(tmp_path_factory):
 
 @pytest.mark.parametrize("case", cases())
 def test_a_report_is_as_it_is_stored(case, tmp_path, data):
-    made, before = current_report(case, tmp_path.resolve(), data), stored.read(case)
+    seen = []
+    made = current_report(case, tmp_path.resolve(), data, seen)
+    before = stored.read(case)
 
     found = {
         name: [*stored.differences(before[name], made[name])] for name in stored.FILES
@@ -38,6 +46,10 @@ def test_a_report_is_as_it_is_stored(case, tmp_path, data):
     texts = [stored.describe(case, name, some) for name, some in found.items() if some]
     if texts:
         pytest.fail("\n\n".join(texts), pytrace=False)
+    if case in FIRST_SCREENS:
+        screen = "\n\n".join(first_screen(seen[0].to_dict()))
+        lines = [textwrap.wrap(line, COLUMNS) or [""] for line in screen.splitlines()]
+        assert sum(map(len, lines)) <= LINES, screen
 
 
 def test_every_question_is_stored_on_gpus_and_on_cpus():

@@ -20,6 +20,7 @@ from nbkit.store.ownership import (
 )
 from nbkit.store.paths import store_folder
 from nbkit.telemetry.child import start_sampler
+from tests.hostile.test_planted_secrets import MARK, readable
 from tests.hostile.written import imported, store_at, write_run
 from tests.training import train_here
 
@@ -49,17 +50,17 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_nobody_else_can_write_what_a_launched_function_leaves(umask):
+def test_what_a_launched_function_was_given_and_leaves_is_its_owners_alone(umask):
     umask(0)
 
-    def saves():
+    def saves(secret):
         here = nbkit.context()
         here.save_checkpoint({"step": 1}, 1)
-        return 5
+        return [secret]
 
-    run = nbkit.launch(saves, gpus=1, device="cpu").wait()
+    run = nbkit.launch(saves, args=(MARK,), gpus=1, device="cpu").wait()
 
-    assert run.returns == [5]
+    assert run.returns == [[MARK]]
     permit_run(run.paths, trust=False)
     paths = run.paths
     folders = paths.code, paths.checkpoints, paths.logs, paths.system_folder
@@ -67,6 +68,9 @@ def test_nobody_else_can_write_what_a_launched_function_leaves(umask):
     assert what_others_own([run.paths.root, run.paths.metrics]) is None
     returned = run.paths.rank(0, 0).returned
     assert [_mode(path) for path in (returned, run.paths.entry_pickle)] == [0o600] * 2
+    # Nobody else can read what came in and out, but for sources, which are kept as is.
+    kept = {name for name, text in readable(store_folder()).items() if MARK in text}
+    assert all("/code/source/" in name for name in kept)
 
 
 def test_nobody_else_can_write_what_a_training_leaves(umask):

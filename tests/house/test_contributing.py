@@ -13,9 +13,11 @@ import pytest
 import nbkit
 from nbkit import registry
 from nbkit.live.run import LiveRun
+from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from tests.house.documents import ROOT, blocks, section
 from tests.training import train_here
+from tests.waiting import wait_until
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 EXAMPLES = (*("### A model", "### A metric", "### A loader", "### An engine"),)
@@ -123,8 +125,11 @@ def test_the_loader_feeds_a_run(plugin):
 
 
 def test_the_engine_launches_a_run(plugin):
-    run = launched("### An engine").wait()
-    niceness = nbkit.launch(lambda: os.nice(0), engine="nice").wait().returns
+    run = launched("### An engine")
+    supervisor = ProcessIdentity.from_dict(run.submission["supervisor"])
 
+    wait_until(
+        lambda: os.getpriority(os.PRIO_PROCESS, supervisor.pid) == 19, "its priority"
+    )
+    run.wait()
     assert (run.state, run.submission["engine"]) == (RunState.FINISHED, "nice")
-    assert niceness == [19]

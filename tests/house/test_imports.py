@@ -51,14 +51,6 @@ def test_the_server_extension_spares_every_jupyter_server_what_launching_needs()
     assert loaded & {"numpy", "PIL", "pydantic", "pynvml", "torch"} == set()
 
 
-def test_ranks_that_train_nothing_start_without_torchs_compiler():
-    tasks = ("allreduce", "process_group", "load")
-    loaded = modules_loaded_by("\n".join(f"import nbkit.worker.{t}" for t in tasks))
-
-    assert "torch" in loaded
-    assert {"torchvision", "torch._dynamo"} & set(loaded) == set()
-
-
 def test_a_lone_rank_of_somebodys_code_starts_without_torch():
     loaded = modules_loaded_by("import nbkit.worker.function")
 

@@ -23,7 +23,7 @@ from packaging.version import Version
 
 import nbkit
 from nbkit import registry
-from nbkit.packages import DISTRIBUTION
+from nbkit.packages import DISTRIBUTION, newest_tested
 from tests.distributions import ROOT, build, checksums
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -149,6 +149,20 @@ def test_torch_is_bounded_below_only(wheel: zipfile.ZipFile):
     assert re.fullmatch(r">=[\d.]+", bound)
 
 
+def test_the_wheel_knows_what_was_tested(wheel: zipfile.ZipFile, tmp_path: Path):
+    files = [one for one in wheel.namelist() if one.startswith("nbkit/tested/")]
+    files += ["nbkit/__init__.py", "nbkit/packages.py"]
+    wheel.extractall(tmp_path, files)
+    program = "import json, nbkit.packages as p; print(json.dumps(p.newest_tested()))"
+
+    told = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path)
+
+    assert json.loads(told) == newest_tested()
+    for name in ("constraints.txt", "torch.txt"):
+        kept = wheel.read(f"nbkit/tested/{name}")
+        assert kept == (ROOT / ".ci" / name).read_bytes()
+
+
 def test_each_dali_has_its_own_extra_and_is_for_linux(wheel: zipfile.ZipFile):
     extras: dict[str, set[str]] = {}
     for requirement in requirements(wheel):
@@ -166,13 +180,17 @@ def test_each_dali_has_its_own_extra_and_is_for_linux(wheel: zipfile.ZipFile):
 
 
 def test_every_entry_point_leads_to_something_callable():
+    """Models, loaders and engines can be called as nbkit does it."""
     program = """
 from importlib.metadata import distribution
+from nbkit import registry
 for entry in distribution("jupyterlab-nbkit").entry_points:
     own = entry.group.startswith("nbkit.") or entry.group == "console_scripts"
     loaded = entry.load()
     if own and not callable(getattr(loaded, "plan", loaded)):
         raise SystemExit(f"{entry} is not callable")
+    if (kind := entry.group.removeprefix("nbkit.")) in ("models", "loaders", "engines"):
+        registry.resolve(kind, entry.name)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

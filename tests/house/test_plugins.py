@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from nbkit import registry
@@ -79,14 +76,3 @@ def test_a_broken_plugin_is_named_with_its_package(kind, name, said):
 
 def test_two_packages_may_mean_the_same_by_a_name():
     assert registry.resolve("models", "fine").__name__ == "fine"
-
-
-def test_what_nbkit_itself_registers_can_be_called_as_it_does():
-    program = """
-from importlib.metadata import distribution
-from nbkit import registry
-for entry in distribution("jupyterlab-nbkit").entry_points:
-    if (kind := entry.group.removeprefix("nbkit.")) in ("models", "loaders", "engines"):
-        registry.resolve(kind, entry.name)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from nbkit.telemetry.torch_builds import last_torch
+
 ROOT = Path(__file__).parents[2]
 
 SMI = """#!/bin/sh
@@ -52,15 +54,11 @@ def setup(tmp_path: Path) -> Callable[..., Done]:
 @pytest.mark.parametrize(
     ("version", "capability", "asked"),
     [
-        ("535.183.01", "8.0", ".[train,dali] torch<2.11"),
-        ("550.54.15", "9.0", ".[train,dali] torch<2.11"),
-        ("570.86.15", "10.0", ".[train,dali] torch<2.11"),
         ("580.65.06", "9.0", ".[train,dali13] torch"),
-        ("580.65.06", "7.0", ".[train,dali] torch<2.11"),
         ("535.183.01", "6.1", ".[train,dali] torch<2.8"),
     ],
 )
-def test_the_last_torch_that_runs_with_the_driver_is_asked_for(
+def test_pip_is_asked_for_the_torch_that_runs_with_the_driver(
     setup, version, capability, asked
 ):
     done = setup(version, capability)
@@ -69,6 +67,22 @@ def test_the_last_torch_that_runs_with_the_driver_is_asked_for(
     assert done.returncode == 0, done.stderr
     assert f"driver {version}" in told
     assert command == f"setup: pip install -e {asked}"
+
+
+@pytest.mark.parametrize(
+    ("branch", "capability", "extra", "torch"),
+    [
+        (535, (8, 0), "dali", "torch<2.11"),
+        (550, (9, 0), "dali", "torch<2.11"),
+        (570, (10, 0), "dali", "torch<2.11"),
+        (580, (7, 0), "dali", "torch<2.11"),
+    ],
+)
+def test_the_last_torch_that_runs_with_the_driver(branch, capability, extra, torch):
+    build = last_torch([capability], branch, "x86_64")
+
+    assert build is not None
+    assert (build.dali, build.requirement) == (extra, torch)
 
 
 def test_a_driver_that_runs_no_torch_stops_it_before_the_download(setup):

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
 from importlib import metadata
 
 from packaging.requirements import Requirement
 
 from nbkit.packages import needed, newer_than_tested, newest_tested
 from nbkit.telemetry import health
-from tests.distributions import ROOT
-from tests.house.test_packaging import PROJECT, wheel, wheel_file
-
-__all__ = ["wheel", "wheel_file"]
+from tests.house.test_packaging import PROJECT
 
 
 def install(folder, monkeypatch, name, version):
@@ -39,20 +33,6 @@ def test_the_lock_is_read_for_this_python_and_this_machine():
     assert direct | {"torch", "torchvision"} <= versions.keys()
     assert "colorama" not in versions  # for Windows alone
     assert all(version[0].isdigit() for version in versions.values())
-
-
-def test_the_wheel_knows_what_was_tested(wheel, tmp_path):
-    files = [one for one in wheel.namelist() if one.startswith("nbkit/tested/")]
-    files += ["nbkit/__init__.py", "nbkit/packages.py"]
-    wheel.extractall(tmp_path, files)
-    program = "import json, nbkit.packages as p; print(json.dumps(p.newest_tested()))"
-
-    told = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path)
-
-    assert json.loads(told) == newest_tested()
-    for name in ("constraints.txt", "torch.txt"):
-        kept = wheel.read(f"nbkit/tested/{name}")
-        assert kept == (ROOT / ".ci" / name).read_bytes()
 
 
 def test_what_nbkit_needs_are_its_packages_and_theirs():

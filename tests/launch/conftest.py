@@ -31,7 +31,9 @@ def install_plugins(patch: pytest.MonkeyPatch) -> None:
     """Let this process and its children find the plug-in."""
     patch.setenv("PYTHONPATH", str(PLUGINS), prepend=os.pathsep)
     patch.syspath_prepend(str(PLUGINS))
-    registry.forget()
+    # To look at every installed package takes longer than most tests.
+    if "tiny" not in registry.names("models"):
+        registry.forget()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""Each fault of one rank of a function, in a cell of a real kernel, as one round."""
+"""Each fault of one rank of a function, in a cell of a real kernel, as one round.
+
+That one of them raises is in test_functions.py; tests/soak has every fault.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
-"""Every fault once: state and cause are right, nothing is left, metrics stay."""
+"""Faults of a run: state and cause are right, nothing is left, metrics stay.
+
+A rank that raises is in test_functions.py, and one that is killed in test_restarts.py.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -16,25 +21,8 @@ from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from nbkit.store.stored_runs import create_run_folder
 from tests.launch import faults
+from tests.launch.test_functions import launch
 from tests.waiting import patient, wait_until
-
-
-@pytest.mark.parametrize(
-    ("fault", "signal", "steps"),
-    [
-        (faults.rank_raises, None, 2),
-        (faults.rank_is_killed, "SIGKILL", 3),
-    ],
-)
-def test_run_whose_rank_fails(fault, signal, steps, small):
-    outcome = fault(small)
-
-    assert outcome.state is RunState.FAILED
-    assert (outcome.cause["rank"], outcome.cause["signal"]) == (1, signal)
-    assert len(outcome.metrics) >= steps
-    if signal is None:
-        assert outcome.cause["message"] == "ValueError: the bad rank raises"
-        assert "_raise" in outcome.cause["traceback"]
 
 
 def test_run_whose_rank_hangs(small):
@@ -49,17 +37,34 @@ def test_run_whose_rank_hangs(small):
     assert "Current thread" in outcome.cause["stacks"]["0"]
 
 
-def test_run_whose_supervisor_is_killed(small):
-    outcome = faults.supervisor_is_killed(small)
+def endless(*, is_stubborn=False):
+    """Return a function that logs until its process is ended."""
 
-    assert outcome.state is RunState.LOST
-    assert outcome.cause["kind"] == "lost"
-    assert len(outcome.metrics) >= 3
+    def log():
+        if is_stubborn:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            nbkit.log({"alive": 1})
+            time.sleep(0.02)
+
+    return log
 
 
-def test_stop_again(small):
-    run = nbkit.launch(small(model="stubborn", steps=10_000))
-    wait_until(run.metrics, "a first step", 120)
+def test_run_whose_supervisor_is_killed():
+    run = launch(endless(), tensorboard=False)
+    wait_until(lambda: len(run.metrics("log")) >= 3, "three lines", 120)
+    os.kill(run.record["supervisor"]["pid"], signal.SIGKILL)
+    run.wait(patient(120), raise_on_failure=False)
+
+    wait_until(lambda: not processes_of_run(run.paths), "no process left")
+    assert run.state is RunState.LOST
+    assert run.cause["kind"] == "lost"
+    assert len(run.metrics("log")) >= 3
+
+
+def test_stop_again():
+    run = launch(endless(is_stubborn=True), tensorboard=False)
+    wait_until(lambda: run.metrics("log"), "a first line", 120)
 
     run.stop(grace_seconds=3600, by="the first", wait=False)
     run.stop(grace_seconds=7200, by="the patient", wait=False)
@@ -76,16 +81,6 @@ def test_owner_exit_stops_a_run(small):
     assert outcome.state is RunState.STOPPED
     assert outcome.cause["by"] == "owner exit"
     assert outcome.cause["forced"] is False
-
-
-def test_run_whose_rank_exits(small):
-    run = nbkit.launch(small(model="exits", gpus=2, steps=1000))
-
-    with pytest.raises(RunFailedError, match="exit code 3 without a Python exception"):
-        run.wait(patient(120))
-
-    assert run.cause is not None
-    assert run.cause["rank"] == 1
 
 
 def test_run_whose_ranks_cannot_be_started(small):
@@ -112,9 +107,9 @@ def test_run_whose_ranks_cannot_be_started(small):
     assert "FileExistsError" in run.cause["message"]
 
 
-def test_run_whose_store_vanishes(small):
-    run = nbkit.launch(small(model="slow", steps=10_000))
-    wait_until(run.metrics, "a first step", 120)
+def test_run_whose_store_vanishes():
+    run = launch(endless(), tensorboard=False)
+    wait_until(lambda: run.metrics("log"), "a first line", 120)
     supervisor = run.record["supervisor"]
 
     gone = run.paths.root.with_name("moved-away")
@@ -124,7 +119,7 @@ def test_run_whose_store_vanishes(small):
         run.wait(patient(120))
     identity = nbkit.store.processes.ProcessIdentity.from_dict(supervisor)
     wait_until(lambda: not identity.exists(), "the supervisor's end")
-    assert len(nbkit.Run(gone).metrics()) >= 1
+    assert len(nbkit.Run(gone).metrics("log")) >= 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

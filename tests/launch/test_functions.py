@@ -11,16 +11,18 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import types
 import warnings
-from pathlib import Path
 
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, RunError
 from nbkit.launch.code import entry
+from nbkit.launch.devices.claims import leases
 from nbkit.store.record import RunState
+from tests.launch.function_faults import CELL, check_fault, launch_fault
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 
@@ -91,7 +93,7 @@ other = nbkit.launch(gather, gpus=2, device="cpu", oversubscribe=True).wait()
 """
 
 
-def test_launch_function_of_a_cell(tmp_path):
+def test_launch_functions_of_cells_and_one_that_raises(tmp_path):
     module = "import threading\nlock = threading.Lock()\nSIZE = 2\n"
     module += "def double(x):\n    return SIZE * x\n"
     (tmp_path / "beside.py").write_text(module)
@@ -103,6 +105,9 @@ def test_launch_function_of_a_cell(tmp_path):
         run = nbkit.attach(kernel.execute("run.wait()", "run.run_id"))
         returned = kernel.execute("pass", "run.returns")
         assert kernel.execute(GATHER, "other.returns") == [[0, 1], [0, 1]]
+        kernel.execute(CELL)
+        check_fault(launch_fault(kernel, "exception", 1), "exception", 1)
+        assert leases("cpu") == {}
 
     assert returned == [(15, CELLS[2].removeprefix("import beside\n") + "\n")]
     assert (run.paths.source / "modules" / "beside.py").read_text() == module
@@ -113,20 +118,15 @@ def test_launch_function_of_a_cell(tmp_path):
     }
 
 
-def wrong_values():
-    import threading
-
-    for step in (-1, 0.5):
-        with pytest.raises(ConfigError, match=rf"step={step} is invalid"):
-            nbkit.log({"loss": 1.0}, step=step)
-    with pytest.raises(ConfigError, match="PosixPath"):
-        nbkit.context().save_checkpoint({"folder": Path("/a")}, 1)
-    with pytest.raises(ConfigError, match="loss='low' is not a number"):
-        nbkit.log({"loss": "low"})
-    return threading.Lock()
-
-
 def test_launch_function_with_a_wrong_value():
+    def wrong_values():
+        for step in (-1, 0.5):
+            with pytest.raises(ConfigError, match=rf"step={step} is invalid"):
+                nbkit.log({"loss": 1.0}, step=step)
+        with pytest.raises(ConfigError, match="loss='low' is not a number"):
+            nbkit.log({"loss": "low"})
+        return threading.Lock()
+
     run = launch(wrong_values).wait(raise_on_failure=False)
 
     assert run.state is RunState.FAILED
@@ -134,7 +134,6 @@ def test_launch_function_with_a_wrong_value():
     words = "wrong_values() returned a value of type lock, which cannot be p"
     assert words in run.cause["message"]
     assert run.metrics("log") == []
-    assert not list(run.paths.checkpoints.glob("*/complete.json"))
 
 
 SCRIPT = """
@@ -163,11 +162,11 @@ def script(tmp_path):
 
 
 def test_launch_script(script):
-    run = launch(script, args=["--rate", 0.5], gpus=2)
+    run = launch(script, args=["--rate", 0.5])
     script.write_text("raise SystemExit(7)\n")
     run.wait()
 
-    assert run.logs(1, "stdout") == "neighbour of rank 1: 0.5\n"
+    assert run.logs(0, "stdout") == "neighbour of rank 0: 0.5\n"
     assert run.metrics("log")[0]["values"] == {"rate": 0.5}
     assert (run.paths.source / "script" / "train.py").read_text() == SCRIPT
     assert run.config.title == "train"
@@ -209,8 +208,7 @@ def test_function_entry_large_warning(monkeypatch):
     with pytest.warns(
         UserWarning, match=r"the pickle of look\(\) .* of which table is"
     ):
-        run = launch(look)
-    assert run.wait().returns == [10_010]
+        entry.function_entry(look)
 
 
 def test_function_entry_changed_module_variable(tmp_path, monkeypatch):
@@ -328,7 +326,7 @@ def test_launch_refuses_arguments(what, options, words):
 
 
 @pytest.mark.parametrize(
-    "options", [["-X", "dev", "-O"], ["-E", "-Werror::UserWarning"], []]
+    "options", [["-X", "dev", "-O"], ["-E", "-Werror::UserWarning"]]
 )
 def test_worker_argv_python_options(tmp_path, options):
     code = """

@@ -19,7 +19,7 @@ def images(tmp_path):
     return tmp_path / "images"
 
 
-def test_load_two_ranks(small, images, whole_torch):
+def test_load_two_ranks(small, images):
     config = small(
         task="load",
         gpus=2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbkit
-from nbkit.errors import RunFailedError
+from nbkit.errors import NonFiniteError, RunFailedError
 from nbkit.store.record import RunState, read_json
 from tests.training import train_here
 
@@ -40,45 +40,45 @@ def _checkpoints(run):
 
 
 def test_diverged_run(diverges):
-    run = train_here(diverges)
+    run = train_here(diverges.replace(steps=6))
 
     losses = {line["step"]: line["loss"] for line in run.metrics()}
     first = min(step for step, loss in losses.items() if loss is None)
     assert run.state is RunState.FINISHED
-    assert len(losses) == 8
+    assert len(losses) == 6
     assert _found(run) == {"what": "loss", "step": first, "after_step": None}
     # Two are kept, and the last whose weights were finite beside them.
     kept = _checkpoints(run)
-    assert [kept[6], kept[7]] == [False, False]
+    assert [kept[4], kept[5]] == [False, False]
     assert [step for step, finite in kept.items() if finite] == [min(kept)]
 
 
 def test_stop_on_nonfinite(diverges):
-    run = nbkit.launch(diverges.replace(stop_on_nonfinite=True, max_restarts=3))
-    with pytest.raises(RunFailedError, match="not finite at step"):
-        run.wait()
+    with pytest.raises(NonFiniteError, match=r"not finite at step .* below 1e\+06"):
+        train_here(diverges.replace(stop_on_nonfinite=True))
 
+    (run,) = nbkit.runs()
     step = _found(run)["step"]
-    assert read_json(run.paths.record)["worker"]["nonfinite"] == _found(run)
-    assert run.state is RunState.FAILED
-    assert run.cause["kind"] == "nonfinite"
-    assert "learning_rate below 1e+06" in run.cause["message"]
     assert run.metrics()[-1]["step"] == step
     assert _checkpoints(run) == {step - 2: True, step - 1: True}
-    # Another attempt would only repeat it.
-    assert len(read_json(run.paths.record)["attempts"]) == 1
 
 
-def test_nonfinite_on_one_rank(small):
-    run = nbkit.launch(small(model="loses_a_rank", gpus=2, stop_on_nonfinite=True))
-    run.wait(raise_on_failure=False)
+def test_stop_on_nonfinite_of_one_rank(small):
+    run = nbkit.launch(
+        small(model="loses_a_rank", gpus=2, stop_on_nonfinite=True, max_restarts=3)
+    )
+    with pytest.raises(RunFailedError, match="not finite between step 2 and step 3"):
+        run.wait()
 
     assert run.state is RunState.FAILED
+    assert run.cause["kind"] == "nonfinite"
     # Nothing is scaled, so that nobody has looked at the gradients of step 2.
     assert _found(run) == {"what": "loss", "step": 3, "after_step": 1}
     record = read_json(run.paths.record)
-    codes = {rank["exit_code"] for rank in record["attempts"][-1]["ranks"]}
-    assert codes == {1}
+    assert record["worker"]["nonfinite"] == _found(run)
+    # Another attempt would only repeat it.
+    (attempt,) = record["attempts"]
+    assert {rank["exit_code"] for rank in attempt["ranks"]} == {1}
     assert len({rank["steps"] for rank in record["worker"]["ranks"]}) == 1
 
 

@@ -58,7 +58,16 @@ LAUNCH = (
 )
 
 
-def test_notebook_launcher():
+WAITING_CELL = """
+import threading
+def wait():
+    print("here", flush=True)
+    threading.Event().wait()
+notebook_launcher(wait, num_processes=1)
+"""
+
+
+def test_notebook_launcher_finishes_then_is_interrupted():
     printed: list[str] = []
     with running_kernel() as kernel:
         kernel.execute(CELL)
@@ -72,6 +81,11 @@ def test_notebook_launcher():
         )
         assert reply["content"]["status"] == "ok", reply["content"]
         returned = kernel.execute("pass", "run.returns")
+        request = kernel.client.execute(WAITING_CELL)
+        messages = iter(lambda: kernel.client.get_iopub_msg(timeout=120), None)
+        next(m for m in messages if "here" in m["content"].get("text", ""))
+        kernel.manager.interrupt_kernel()
+        reply = kernel.reply_to(request)
 
     assert returned == [(2, 256, "bf16")] * 2
     text = "".join(printed)
@@ -84,26 +98,10 @@ def test_notebook_launcher():
     assert float(lines[-1].partition(":")[2]) > 80
     assert "process 0 of 2" in text
     assert "process 1 of 2" in text
-
-
-def test_interrupting_the_cell_stops_the_processes():
-    cell = (
-        "import nbkit, threading\n"
-        "def wait():\n"
-        "    print('here', flush=True)\n"
-        "    threading.Event().wait()\n"
-        "nbkit.notebook_launcher(wait, num_processes=2)"
-    )
-    with running_kernel() as kernel:
-        request = kernel.client.execute(cell)
-        messages = iter(lambda: kernel.client.get_iopub_msg(timeout=120), None)
-        next(m for m in messages if "here" in m["content"].get("text", ""))
-        kernel.manager.interrupt_kernel()
-        reply = kernel.reply_to(request)
-
     assert reply["ename"] == "KeyboardInterrupt"
-    (run,) = nbkit.runs()
-    assert run.state is RunState.STOPPED
+    interrupted, finished = nbkit.runs()
+    assert interrupted.state is RunState.STOPPED
+    assert finished.state is RunState.FINISHED
 
 
 def test_what_makes_no_sense_is_refused():

@@ -1,4 +1,7 @@
-"""What becomes of a run when its notebook ends, unless the launch says."""
+"""What becomes of a run when its notebook ends, unless the launch says.
+
+That of a page is in test_survival.py.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from nbkit.launch.submit import chosen_owner_exit
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.store.stored_runs import create_run_folder
-from tests.notebooks.kernel import running_kernel
 from tests.waiting import patient
 
 ASK = "from nbkit.launch.submit import chosen_owner_exit\nchosen_owner_exit(None)"
@@ -30,10 +32,7 @@ def test_owner_exit_in_executed_notebook():
     assert notebook.cells[0].outputs[0].data["text/plain"] == "'stop'"
 
 
-def test_owner_exit_in_page_and_script():
-    with running_kernel() as kernel:
-        kernel.execute(ASK.splitlines()[0])
-        assert kernel.execute("", "chosen_owner_exit(None)") == "keep"
+def test_owner_exit_in_script():
     assert chosen_owner_exit(None) == "keep"
 
 

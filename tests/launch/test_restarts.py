@@ -30,6 +30,7 @@ def test_restart_from_checkpoint(small):
     assert first["message"] == "killed by signal SIGKILL (not sent by nbkit)"
     (restart,) = [event for event in run.events if event["event"] == "restart"]
     assert (restart["cause"]["rank"], restart["restarts_left"]) == (1, 0)
+    assert restart["cause"]["signal"] == "SIGKILL"
     # The second attempt went on from step 4; every step is there once.
     steps = run.metrics()
     assert [line["step"] for line in steps] == list(range(1, 9))

@@ -1,14 +1,16 @@
-"""A run from launch to its record."""
+"""A run from launch to its record, and to a row of a data frame."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pynvml
 import pytest
 
@@ -16,7 +18,9 @@ import nbkit
 from nbkit.errors import ConfigError, DeviceError, RunError, RunNotFoundError
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.statistics import allreduce_timing
+from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
+from tests.hostile.written import write_run
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
 SECRET = secrets.token_hex()
@@ -88,11 +92,15 @@ def test_finished_run_torchrun_line(finished, monkeypatch):
     assert losses == pytest.approx([line["loss"] for line in finished.metrics()])
 
 
-def test_finished_run_refuses_torchrun(finished):
-    torchrun = Path(sys.executable).with_name("torchrun")
-    command = [torchrun, "--standalone", "-m", "nbkit.worker", str(finished.paths.root)]
-
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_finished_run_refuses_ranks_of_torchrun(finished):
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    done = subprocess.run(
+        [sys.executable, "-m", "nbkit.worker", str(finished.paths.root)],
+        env={**os.environ, **dict(zip(names, "0011", strict=True))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert done.returncode != 0
     assert "Copy its config.json into a new folder" in done.stderr
@@ -107,6 +115,73 @@ def test_finished_run_record_without_secrets(finished):
     assert record["environment"]["variables"]["NCCL_DEBUG"] == "WARN"
     files = [path for path in finished.paths.root.rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in path.read_bytes() for path in files)
+
+
+@pytest.fixture
+def copied(finished, store):
+    """The same run in the test's own store, which may write there."""
+    copy = store / "runs" / finished.run_id
+    shutil.copytree(finished.paths.root, copy)
+    return nbkit.Run(copy)
+
+
+def test_run_rows_data_frame(copied):
+    logged = write_run("finished")
+    values = {"loss": 0.5, "spread": 2.0}
+    line = {"kind": "log", "attempt": 0, "step": 0, "t": 0.0, "values": values}
+    logged.paths.metrics.write_text(json.dumps(line) + "\n")
+
+    frame = pd.DataFrame(nbkit.runs().to_dicts())
+
+    function, row = json.loads(str(frame.to_json(orient="records")))
+    assert row["run_id"] == copied.run_id
+    assert row["state"] == "finished"
+    assert (row["precision"], row["gpus"]) == ("fp32", 2)
+    assert row["tags.study"] == "s1"
+    assert row["batch_size_per_gpu"] == 4
+    assert row["loader_config.prefetch_factor"] == 2
+    assert row["images_per_second"] > 0
+    assert row["duration_seconds"] > 0
+    assert (function["run_id"], function["logged.spread"]) == (logged.run_id, 2.0)
+    assert row["logged.spread"] is None
+
+
+def test_run_rows_of_another_version(copied):
+    run = copied
+    text = run.paths.config.read_text()
+    run.paths.config.write_text(text.replace("{", '{"field_of_tomorrow": 1,', 1))
+
+    (row,) = nbkit.runs().to_dicts()
+
+    assert (row["run_id"], row["state"]) == (run.run_id, "finished")
+    assert (row["field_of_tomorrow"], row["precision"]) == (1, "fp32")
+    assert row["loader_config.dali.roi_decode"] is True
+
+
+def test_run_rows_damaged_run(copied):
+    whole = copied.paths
+    there = whole.root.with_name("20200101-000000000-damaged-aaaa")
+    shutil.copytree(whole.root, there)
+    paths = RunPaths(there)
+    lost = {
+        paths.config: {"precision"},
+        paths.metrics: {"n_steps", "images_per_second"},
+        paths.worker: {"world_size"},
+        paths.record: {"state", "duration_seconds"},
+        paths.submission: {"state", "duration_seconds", "tags.study"},
+    }
+    for path, names in lost.items():
+        text = path.read_text()
+        path.write_text("{\n")
+
+        good, bad = nbkit.runs().to_dicts()
+
+        path.write_text(text)
+        assert (good["run_id"], bad["run_id"]) == (whole.run_id, there.name)
+        same = {name for name, value in good.items() if bad.get(name) == value}
+        every = set().union(*lost.values())
+        assert every - same == names, path.name
+        assert bad["state"] == ("lost" if "state" in names else "finished")
 
 
 def test_stop_run_at_once(small):
@@ -125,7 +200,7 @@ def test_stop_run_at_once(small):
     )
 
 
-def test_allreduce_run(small, whole_torch):
+def test_allreduce_run(small):
     sizes = nbkit.AllReduceConfig(bytes_min=1024, bytes_max=65536, iterations=5)
 
     run = nbkit.launch(small(task="allreduce", gpus=2, allreduce=sizes)).wait()

@@ -1,14 +1,17 @@
-"""Where each rank of a run is now, while it goes on."""
+"""Where each rank of a run is now, and which devices it holds, while it goes on."""
 
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 import nbkit
 from nbkit.cli.main import main
 from nbkit.errors import RunError
+from nbkit.launch.devices.pool_folder import pool_folder
 from nbkit.store.record import RunState
 from tests.waiting import patient, wait_until
 
@@ -32,7 +35,25 @@ signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))  # before a preemption
 """
 
 
-def test_stacks_of_a_run_that_goes_on(tmp_path, capsys):
+def held_by(pid: int) -> list[str]:
+    """Return the device files that a process has open."""
+    files = []
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            target = str(Path(entry.path).readlink())
+        except FileNotFoundError:
+            continue
+        if target.startswith(f"{pool_folder()}/devices/"):
+            files.append(target)
+    return files
+
+
+def started(run: nbkit.Run) -> list[int]:
+    """Return the pids of the ranks; empty before they are known."""
+    return next((event["pids"] for event in run.events if "pids" in event), [])
+
+
+def test_stacks_and_leases_of_a_run_that_goes_on(tmp_path, capsys):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     run = nbkit.launch(
@@ -40,6 +61,12 @@ def test_stacks_of_a_run_that_goes_on(tmp_path, capsys):
     )
     begun = [tmp_path / rank for rank in "01"]
     wait_until(lambda: all(file.exists() for file in begun), "both ranks", 120)
+    # Ranks may say who they are before their supervisor does.
+    ranks = wait_until(lambda: started(run), "the supervisor's word", 120)
+    supervisor = run.record["supervisor"]["pid"]
+    assert held_by(supervisor)
+    for pid in ranks:
+        assert held_by(pid) == held_by(supervisor)
 
     def both():
         texts = run.stacks()

@@ -35,31 +35,35 @@ def shut_down(kernel, run):
     kernel.start()
 
 
-def test_kept_run_outlives_kernel(small):
-    config = small(model="slow", steps=100_000)
+LAUNCH = """
+import nbkit, time
+def train():
+    for step in range(1_000_000):
+        nbkit.log({"loss": 1.0}, step=step)
+        time.sleep(0.05)
+options = {"device": "cpu", "oversubscribe": True, "tensorboard": False}
+run = nbkit.launch(train, **options)
+"""
+
+
+def test_run_of_a_page_outlives_its_kernel():
+    # It is kept unless the launch says otherwise.
     with running_kernel() as kernel:
-        run = nbkit.attach(
-            kernel.execute(
-                "import nbkit\n"
-                f"config = nbkit.ExperimentConfig.from_json({config.to_json()!r})\n"
-                "run = nbkit.launch(config, on_owner_exit='keep')",
-                "run.run_id",
-            )
-        )
-        wait_until(run.metrics, "a first step", 120)
+        run = nbkit.attach(kernel.execute(LAUNCH, "run.run_id"))
+        wait_until(lambda: _steps(run), "a first step", 120)
 
         for happening in (interrupt, restart, shut_down):
             happening(kernel, run)
 
             _wait_for_more_steps(run)
             assert run.state is RunState.RUNNING, happening
-            at_least = len(run.metrics())
+            at_least = len(_steps(run))
             state, steps = kernel.execute(
                 f"import nbkit\nrun = nbkit.attach({run.run_id!r})",
-                "str(run.state), [line['step'] for line in run.metrics()]",
+                "str(run.state), [line['step'] for line in run.metrics('log')]",
             )
             assert state == "running", happening
-            assert steps == list(range(1, len(steps) + 1)), happening
+            assert steps == list(range(len(steps))), happening
             assert len(steps) >= at_least, happening
 
     run.stop()
@@ -67,9 +71,13 @@ def test_kept_run_outlives_kernel(small):
     wait_until(lambda: not processes_of_run(run.paths), "no process left")
 
 
+def _steps(run):
+    return run.metrics("log")
+
+
 def _wait_for_more_steps(run):
-    before = len(run.metrics())
-    wait_until(lambda: len(run.metrics()) >= before + 5, "five more steps")
+    before = len(_steps(run))
+    wait_until(lambda: len(_steps(run)) >= before + 5, "five more steps")
 
 
 def _next_output(kernel):

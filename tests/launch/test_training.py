@@ -15,7 +15,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import nbkit
-from nbkit.errors import RunFailedError
+from nbkit.errors import ConfigError
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import cpu_quota
 from tests.training import train_here
@@ -111,14 +111,13 @@ def test_unreadable_images(small, images):
     (images / "train" / "dark" / "3.jpg").write_bytes(b"no image")
 
     config = small(data=str(images), evaluation_period_epochs=1)
-    with pytest.raises(RunFailedError, match=r"1 unreadable.*train/dark/3.jpg"):
-        nbkit.launch(config).wait()
-    (stopped,) = nbkit.runs()
+    with pytest.raises(ConfigError, match=r"1 unreadable.*train/dark/3.jpg"):
+        train_here(config)
+    (refused,) = nbkit.runs()
     skipping = train_here(config.replace(unreadable_images="skip"))
 
-    assert stopped.cause["kind"] == "config"
-    assert stopped.metrics() == []
-    for run in (stopped, skipping):
+    assert refused.metrics() == []
+    for run in (refused, skipping):
         unreadable = run.worker["data"]["unreadable"]
         assert unreadable["count"] == 1
         assert unreadable["images"][0]["name"] == "train/dark/3.jpg"

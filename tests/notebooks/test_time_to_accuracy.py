@@ -22,7 +22,7 @@ IMAGES = {"train": 24, "val": 6}
 
 @pytest.fixture(scope="module")
 def done(shared_store, tmp_path_factory):
-    """Return the executed notebook: two recipes with two seeds each, told apart."""
+    """Return the executed notebook: two recipes with a seed each, told apart."""
     folder = tmp_path_factory.mktemp("notebook")
     for split, count in IMAGES.items():
         for name, (red, green, blue) in COLOURS.items():
@@ -36,7 +36,7 @@ def done(shared_store, tmp_path_factory):
         folder / "out.ipynb",
         *("-p", "data", str(folder / "data"), "-p", "model", "tiny"),
         *("-p", "image_size", "16", "-p", "batch_size_per_gpu", "8"),
-        *("-p", "target_accuracy", "0.9", "-p", "epochs", "4", "-p", "repeats", "2"),
+        *("-p", "target_accuracy", "0.9", "-p", "epochs", "4", "-p", "repeats", "1"),
         *("-p", "device", "cpu", "-p", "estimate_steps", "0"),
         *("-p", "price_per_hour", "3.6", *UNLIMITED),
     )
@@ -66,20 +66,20 @@ def test_it_comes_to_its_end_with_a_chart_and_an_answer(done, report):
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
 
 
-def test_every_seed_is_a_training_of_its_own_that_stopped_at_the_target(report, runs):
+def test_every_recipe_is_a_training_that_stopped_at_the_target(report, runs):
     seeds = {(run.config.optimizer, run.config.seed) for run in runs}
-    assert seeds == {("sgd", 0), ("sgd", 1), ("lars", 0), ("lars", 1)}
-    assert [run.state for run in runs] == [RunState.FINISHED] * 4
+    assert seeds == {("sgd", 0), ("lars", 0)}
+    assert [run.state for run in runs] == [RunState.FINISHED] * 2
     sgd = report["result"]["recipes"]["sgd"]
-    assert (sgd["times"]["n"], sgd["times"]["reached"]) == (2, 2)
-    for one in sgd["runs"]:
-        accuracies = [point["accuracy"] for point in one["curve"]]
-        assert accuracies[-1] >= 0.9 > max([0.0, *accuracies[:-1]])
-        assert one["epochs"] == len(accuracies)
-        # Two classes, of which no batch is left unfilled.
-        assert one["images"] == one["epochs"] * 2 * IMAGES["train"]
-        assert 0 < one["evaluation_seconds"] < one["seconds"]
-        assert one["startup_seconds"] > 0
+    assert (sgd["times"]["n"], sgd["times"]["reached"]) == (1, 1)
+    [one] = sgd["runs"]
+    accuracies = [point["accuracy"] for point in one["curve"]]
+    assert accuracies[-1] >= 0.9 > max([0.0, *accuracies[:-1]])
+    assert one["epochs"] == len(accuracies)
+    # Two classes, of which no batch is left unfilled.
+    assert one["images"] == one["epochs"] * 2 * IMAGES["train"]
+    assert 0 < one["evaluation_seconds"] < one["seconds"]
+    assert one["startup_seconds"] > 0
 
 
 def test_cost_and_verdict_follow_from_the_times(report):
@@ -89,7 +89,7 @@ def test_cost_and_verdict_follow_from_the_times(report):
     assert float(sgd["cost"].split()[0]) == pytest.approx(seconds / 1000, rel=0.06)
     verdict = report["result"]["verdicts"]["lars"]
     reached = report["result"]["recipes"]["lars"]["times"]["reached"]
-    if reached == 2:
+    if reached:
         assert verdict["verdict"] == "not enough runs"
     else:
         assert verdict.startswith("verdict withheld")
@@ -104,11 +104,9 @@ def test_published_rates_are_projected_apart_from_what_was_measured(done, report
 
 
 def test_every_training_has_its_log_in_the_form_of_mlperf(runs):
-    [run] = [
-        run for run in runs if (run.config.optimizer, run.config.seed) == ("sgd", 1)
-    ]
+    [run] = [run for run in runs if run.config.optimizer == "sgd"]
     study = nbkit.Study.open(run.record["tags"]["study"])
-    log = (study.paths.root / "mllog" / "sgd-seed-1.txt").read_text()
+    log = (study.paths.root / "mllog" / "sgd-seed-0.txt").read_text()
     assert log == nbkit.mllog(run, division="open")
     assert '"key": "run_stop"' in log
     assert '{"status": "success"}' in log

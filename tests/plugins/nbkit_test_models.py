@@ -87,10 +87,6 @@ def dawdles(num_classes=1000, weights=None):
     time.sleep(3600)
 
 
-def exits(num_classes=1000, weights=None):
-    return _Tiny(num_classes, _once(lambda: os._exit(3)))
-
-
 def crashes(num_classes=1000, weights=None):
     return _Tiny(num_classes, _once(lambda: ctypes.string_at(0)))
 

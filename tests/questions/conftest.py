@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from types import ModuleType
 
 import pytest
 
 import nbkit
+from nbkit.local_modules import is_local
 from nbkit.store.metrics import to_json_line
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import read_json, write_json
@@ -17,10 +19,21 @@ from tests.golden.reports import imported
 from tests.launch.conftest import plugins, small, store
 from tests.telemetry.conftest import drive
 
-__all__ = ["LOST", "drive", "plugins", "small", "store"]
+__all__ = ["LOST", "drive", "few_sources", "plugins", "small", "store"]
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 LOST = NonFinite("loss", 3)
+
+
+@pytest.fixture(autouse=True)
+def few_sources(monkeypatch):
+    """Keep the suite's own modules, which are hundreds, out of what runs keep."""
+
+    def is_kept(module):
+        named = vars(module).get("__name__") if isinstance(module, ModuleType) else None
+        return not str(named).startswith("tests.") and is_local(module)
+
+    monkeypatch.setattr("nbkit.launch.code.entry.is_local", is_kept)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from nbkit.reports.renderer import Note, Table
 from nbkit.review.bounds import resnet50_bound
 from nbkit.review.findings import codes
 from tests.questions.conftest import edit_metrics
+from tests.training import train_here
 
 FP32 = "fp32, channels_last"
 LAST, FIRST = "bf16, channels_last", "bf16, channels_first"
@@ -154,7 +155,7 @@ def test_gradients_that_overflow_in_a_real_run_are_skipped_counted_and_recorded(
     fields = {"model": "overflows_once", "gpus": 1}
 
     half = nbkit.launch(small(precision="fp16", **fields)).wait()
-    single = nbkit.launch(small(precision="fp32", **fields)).wait()
+    single = train_here(small(precision="fp32", **fields))
 
     skipped = [line["step"] for line in half.metrics() if line["update_skipped"]]
     assert skipped == [3]

@@ -45,6 +45,7 @@ def test_on_gpus_recipes_are_as_published_and_the_rate_follows_the_batch(drive):
     assert (lars.learning_rate, lars.batch_size_per_gpu) == (10.5, 408)
     assert (lars.precision, lars.epochs, lars.target_accuracy) == ("fp16", 37, 0.759)
     assert planned.repeats == 5
+    assert planned.facts["seed_per_repeat"] is True
     assert len(planned.unrepeated) == 3
     said = " ".join(planned.notes)
     assert "Changed:" not in said

@@ -13,7 +13,6 @@ from html.parser import HTMLParser
 
 import nbformat
 import pytest
-from nbconvert.exporters import HTMLExporter
 
 from nbkit.errors import StoreError
 from nbkit.reports.bandwidth import Bandwidth
@@ -98,6 +97,8 @@ def test_table_to_html_accessible():
 
 def test_figure_alt_text(tmp_path):
     """nbconvert's classic template reads it there; Lab draws the chart itself."""
+    from nbconvert.exporters import HTMLExporter
+
     data, metadata = FIGURE._repr_mimebundle_()
     output = nbformat.v4.new_output("display_data", data=data, metadata=metadata)
     cell = nbformat.v4.new_code_cell(outputs=[output])

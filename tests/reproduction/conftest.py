@@ -1,5 +1,5 @@
 """The fixtures of questions: a store, a plug-in, small experiments."""
 
-from tests.questions.conftest import cluster, drive, plugins, small, store
+from tests.questions.conftest import cluster, drive, few_sources, plugins, small, store
 
-__all__ = ["cluster", "drive", "plugins", "small", "store"]
+__all__ = ["cluster", "drive", "few_sources", "plugins", "small", "store"]

@@ -2,7 +2,7 @@
 
 ``STAND_IN`` in the environment holds JSON: ``gpus`` and ``cores`` (how many), ``past``
 (rows to answer ``read_history`` with), ``heard`` (a file that gets every command),
-``fault`` (what goes wrong once there were three samples: ``exit``, ``garbage``).
+``garbage`` (whether a line is none of a sampler once there were three samples).
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ def main() -> None:
     number = 0
     while True:
         number += 1
-        if number > 3 and "fault" in plan:
-            fail(plan["fault"])
+        if number > 3 and plan.get("garbage"):
+            sys.stdout.write("{no JSON\n")
+            sys.stdout.flush()
+            threading.Event().wait()
         say(sample(number, plan.get("gpus", 2), plan.get("cores", 64)))
         if select.select([arguments.parent_fd], [], [], arguments.interval)[0]:
             return
@@ -94,16 +96,6 @@ def sample(number: int, gpus: int, cores: int) -> dict:
         "cores": [number % 100] * cores,
         "host_values": [50, 250_000],
     }
-
-
-def fail(fault: str) -> None:
-    if fault == "exit":
-        sys.stderr.write("the stand-in was told to fail\n")
-        os._exit(3)
-    if fault == "garbage":
-        sys.stdout.write("{no JSON\n")
-        sys.stdout.flush()
-    threading.Event().wait()
 
 
 def say(values: dict) -> None:

@@ -19,6 +19,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
+ROUTE_LIST = "routes.json"
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 
 
@@ -39,12 +40,21 @@ def _is_implemented(handler: type, name: str) -> bool:
     return method.__name__ != "_unimplemented_method"
 
 
-def test_the_routes_are_all_that_a_server_has_of_nbkit(start, tmp_path):
-    listed = tmp_path / "routes.json"
-    start(
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    """Return a server whose authorizer refuses everything; it lists its routes."""
+    folder = tmp_path_factory.mktemp("refusing")
+    with jupyter(
+        folder,
+        "--ServerApp.authorizer_class=tests.server.foreign.RefusesAll",
         extensions=["tests.server.route_list"],
-        variables={"ROUTE_LIST": str(listed), "PYTHONPATH": str(ROOT)},
-    )
+        variables={"ROUTE_LIST": str(folder / ROUTE_LIST), "PYTHONPATH": str(ROOT)},
+    ) as server:
+        yield server
+
+
+def test_the_routes_are_all_that_a_server_has_of_nbkit(refusing: Jupyter):
+    listed = refusing.folder / ROUTE_LIST
     wait_until(listed.exists, "the routes")
 
     found = [
@@ -75,17 +85,6 @@ def test_a_stranger_gets_no_websocket(watched: Jupyter):
         watched.view(token=None)
 
     assert refused.value.status_code == 403
-
-
-@pytest.fixture(scope="module")
-def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
-    """Return a server whose authorizer refuses everything."""
-    with jupyter(
-        tmp_path_factory.mktemp("refusing"),
-        "--ServerApp.authorizer_class=tests.server.foreign.RefusesAll",
-        variables={"PYTHONPATH": str(ROOT)},
-    ) as server:
-        yield server
 
 
 @pytest.mark.parametrize(("method", "path"), routes())

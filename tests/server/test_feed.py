@@ -10,6 +10,7 @@ import pkgutil
 import signal
 import subprocess
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -146,6 +147,42 @@ def test_only_what_it_said_shortly_before_its_end_is_why_it_ended(
         return watched.states[-1][1]
 
     assert words in (asyncio.run(watch()) or "")
+
+
+FAILS = """
+import json, os, sys
+print(json.dumps({"pid": os.getpid()}), flush=True)
+sys.exit("no way to go on")
+"""
+
+
+def test_one_that_fails_again_and_again_waits_longer_and_each_change_is_a_line(
+    monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO, logger="nbkit.test")
+    monkeypatch.setattr(feed_module, "DELAYS_SECONDS", (0.05, 0.1))
+
+    async def watch() -> list[str]:
+        watched = Watched(FAILS)
+
+        def failures() -> list[str]:
+            return [words or "" for state, words in watched.states if state == "failed"]
+
+        watched.feed.start()
+        await until(lambda: len(failures()) > 2)
+        await watched.feed.stop()
+        return failures()
+
+    first, second, *_ = asyncio.run(watch())
+
+    assert "exit code 1: no way to go on" in first
+    assert "restart in 0.05 s" in first
+    assert "restart in 0.1 s" in second
+    logged = [record.getMessage() for record in caplog.records]
+    lines = [line for line in logged if "nbkit: the sampler" in line]
+    assert len(lines) >= 5
+    for line, change in zip(lines, cycle(["not running", "again"]), strict=False):
+        assert change in line
 
 
 def test_a_line_is_as_old_as_its_process_wrote_it(monkeypatch):

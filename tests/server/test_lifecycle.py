@@ -7,16 +7,19 @@ import logging
 import math
 import re
 import time
-from itertools import cycle
+from pathlib import Path
 
 import pytest
 
 from nbkit.server.app import NbkitServer
 from tests.server.jupyter import TOKEN
+from tests.server.stored_runs import store_run
 from tests.waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
 
-def test_sampler_runs_from_first_to_last_viewer(start):
+
+def test_sampler_runs_from_first_to_last_viewer_and_is_replaced_when_killed(start):
     server = start()
     assert server.request("nbkit/api/runs").body == {"runs": []}
     assert server.sampler() is None
@@ -40,55 +43,41 @@ def test_sampler_runs_from_first_to_last_viewer(start):
         status = again.next("status")
         assert again.next("sample")["seq"] > status["seq"]
 
-
-def test_sampler_killed_is_replaced(start):
-    server = start()
-    with server.view() as view:
-        view.next("sample")
         server.wait_for_sampler().kill()
         # Between the two there may be signs of life.
-        while (status := view.next("status"))["sampler"] != "failed":
+        while (failed := again.next("status"))["sampler"] != "failed":
             pass
-        while (again := view.next("status"))["sampler"] != "running":
+        while (running := again.next("status"))["sampler"] != "running":
             pass
-        view.next("sample")
-    assert "signal 9, SIGKILL" in status["message"]
-    assert "restart in 1 s" in status["message"]
-    assert again["message"] is None
+        again.next("sample")
+    assert "signal 9, SIGKILL" in failed["message"]
+    assert "restart in 1 s" in failed["message"]
+    assert running["message"] is None
 
 
-def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
-    server = start(variables={"STAND_IN": json.dumps({"fault": "exit"})})
-    with server.view() as view:
-        messages = []
-        while len(messages) < 2:
-            status = view.next("status")
-            if status["sampler"] == "failed":
-                messages.append(status["message"])
-
-    assert "exit code 3: the stand-in was told to fail" in messages[0]
-    assert "restart in 2 s" in messages[1]
-    lines = [line for line in server.log.splitlines() if "nbkit: the sampler" in line]
-    assert len(lines) >= 3
-    # It may have run again before the log was read.
-    for line, change in zip(lines, cycle(["not running", "again"]), strict=False):
-        assert change in line
-
-
-def test_settings_of_the_administrator_are_bounded_and_reach_the_sampler(
+def test_settings_of_the_administrator_are_bounded_and_reach_sampler_and_runs(
     start, tmp_path
 ):
-    heard = tmp_path / "heard"
+    heard, store = tmp_path / "heard", tmp_path / "other"
+    folder = store_run(store, "20260101-000000000-x-aaaa")
     server = start(
         "--NbkitServer.hide_commands_of_others=True",
         "--NbkitServer.interval_seconds=0.01",
         "--NbkitServer.tensorboard_idle_seconds=nan",
-        variables={"STAND_IN": json.dumps({"heard": str(heard)})},
+        f"--NbkitServer.store={store}",
+        "--ServerApp.contents_manager_class=tests.server.foreign.NoFiles",
+        variables={
+            "PYTHONPATH": str(ROOT),
+            "STAND_IN": json.dumps({"heard": str(heard)}),
+        },
     )
     with server.view() as view:
         assert view.next("inventory")["interval_seconds"] == 1
         wait_until(lambda: heard.exists() and "kernels" in heard.read_text(), "words")
 
+    (row,) = server.request("nbkit/api/runs").body["runs"]
+    assert row["folder"] is None  # of contents that are no files
+    assert row["folder_path"] == str(folder)
     first = json.loads(heard.read_text().splitlines()[0])
     assert first["hide_commands_of_others"] is True
     assert server.request("nbkit/api/status").body["interval_seconds"] == 1

@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,19 +17,31 @@ from nbkit.questions.study_report import make
 from nbkit.server.reports import Reports, StudyFiles
 from nbkit.studies.study import Study
 from tests.golden.studies import FOLDER, STORED
-from tests.server.jupyter import TOKEN, Jupyter
+from tests.server.jupyter import TOKEN, Jupyter, jupyter
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    """Return a server; each test has its own store there."""
+    with jupyter(tmp_path_factory.mktemp("reports")) as started:
+        yield started
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    """Return a study of GPUs in the store of this test's server."""
-    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+def study(
+    server: Jupyter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Study]:
+    """Return a study of GPUs in the store of the server."""
+    store = server.folder / "store"
+    monkeypatch.setenv("NBKIT_HOME", str(store))
     bundle = tmp_path / "study.zip"
     stored = (FOLDER / "precision/gpu" / STORED).read_bytes()
     bundle.write_bytes(lzma.decompress(stored))
     nbkit.import_bundle(bundle)
-    [folder] = (tmp_path / "store" / "studies").iterdir()
-    return Study.open(folder.name)
+    [folder] = (store / "studies").iterdir()
+    yield Study.open(folder.name)
+    # Not removed: the server knows files by their numbers, which others would get.
+    store.rename(server.folder / tmp_path.name)
 
 
 def fetched(server: Jupyter, study: Study) -> tuple[dict[str, list[str]], str]:
@@ -43,9 +56,7 @@ def fetched(server: Jupyter, study: Study) -> tuple[dict[str, list[str]], str]:
         return headers, answer.read().decode()
 
 
-def test_a_report_is_that_of_the_study_as_of_now_and_runs_nothing(start, study):
-    server = start()
-
+def test_a_report_is_that_of_the_study_as_of_now_and_runs_nothing(server, study):
     headers, page = fetched(server, study)
 
     assert page == make(study).to_html()
@@ -61,11 +72,10 @@ def test_a_report_is_that_of_the_study_as_of_now_and_runs_nothing(start, study):
     assert again == make(study).to_html()
 
 
-def test_a_page_that_a_cell_has_made_is_shown_while_it_is_the_newest(start, study):
+def test_a_page_that_a_cell_has_made_is_shown_while_it_is_the_newest(server, study):
     study.paths.imported.unlink()
     saved = nbkit.report(study)
     saved.page.write_text("<!doctype html><title>made by a cell</title>")
-    server = start()
 
     _, page = fetched(server, study)
     saved.page.chmod(0o666)
@@ -96,10 +106,11 @@ def test_a_page_that_is_there_does_not_wait_for_one_that_is_being_made():
     assert asyncio.run(pages()) == (False, b"saved")
 
 
-def test_a_study_without_a_result_or_without_a_file_is_told_in_a_sentence(start, study):
+def test_a_study_without_a_result_or_without_a_file_is_told_in_a_sentence(
+    server, study
+):
     for run in study.paths.root.parents[1].glob("runs/*/record.json"):
         run.unlink()
-    server = start()
 
     nothing = server.request(f"nbkit/report/{study.study_id}")
     unknown = server.request("nbkit/report/20260101-000000-s-bbbb")

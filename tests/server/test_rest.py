@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
-import shutil
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
 import nbkit
-from nbkit.store.record import RunState
+from nbkit.server.history import GAP
+from nbkit.store.processes import hostname
+from nbkit.store.record import RunState, write_json
 from nbkit.studies.notebooks import notebooks
 from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
@@ -20,9 +23,9 @@ from tests.waiting import wait_until
 
 __all__ = ["plugins", "small"]
 
-ROOT = Path(__file__).parents[2]
-
 RUN_ID = "20260101-000000000-x-aaaa"
+STORED = "20260102-000000000-x-aaa"
+"""Begins the ids of runs of the server that many tests watch."""
 
 
 @pytest.fixture
@@ -33,17 +36,27 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def running(store, plugins, small):
-    """Return a run that goes on until it is stopped."""
-    run = nbkit.launch(small(model="slow", steps=100_000))
+def running(store, plugins, small, monkeypatch):
+    """Return a run of a notebook that goes on until it is stopped."""
+    config = small(model="slow", steps=100_000, checkpoint_period_steps=1)
+    with monkeypatch.context() as patch:  # the server is no kernel
+        patch.setenv("JPY_SESSION_NAME", "/notebooks/train.ipynb")
+        run = nbkit.launch(config)
     wait_until(lambda: len(run.metrics()) > 3, "steps")
     yield run
     run.stop(grace_seconds=0)
 
 
-def test_a_run_is_listed_with_its_progress_and_stopped(start, running, store):
-    server = start()
+def test_a_run_is_listed_with_its_progress_and_past_stopped_and_resumed_once(
+    start, running, tmp_path
+):
+    samples = running.paths.system(hostname())
+    wait_until(
+        lambda: samples.exists() and samples.read_text().count("\n") > 5, "samples"
+    )
+    server = start(real_sampler=True)
     with server.view() as view:
+        first, filled = view.next("history"), view.next("history")
         rows = view.next("runs")["runs"]
         (row,) = rows
         (again,) = server.request("nbkit/api/runs").body["runs"]
@@ -53,6 +66,12 @@ def test_a_run_is_listed_with_its_progress_and_stopped(start, running, store):
             pass
         ended = server.request(f"nbkit/api/runs/{running.run_id}/stop", {})
 
+    lines = samples.read_text().splitlines()[1:3]
+    assert all(part["count"] == 0 for part in first["parts"])
+    fine = filled["parts"][0]
+    # The first has no rate yet.
+    assert fine["t0"] in [int(json.loads(line)["t"]) for line in lines]
+    assert set(base64.b64decode(fine["host"]["memory_used_percent"])) - {GAP}
     assert row["run_id"] == again["run_id"] == running.run_id
     assert row["state"] == one["state"] == "running"
     assert row["name"] == running.config.title
@@ -72,6 +91,36 @@ def test_a_run_is_listed_with_its_progress_and_stopped(start, running, store):
     assert row_now["ended"]
     assert ended.status == 409
     assert "ended already (stopped)" in ended.body["message"]
+    is_resumed_once(server, running, tmp_path)
+
+
+def is_resumed_once(server: Jupyter, run: nbkit.Run, folder: Path) -> None:
+    """Resume a run that was launched in an environment that is not the server's."""
+    path = f"nbkit/api/runs/{run.run_id}/resume"
+    python, used = folder / "python", folder / "used"
+    write_json(run.paths.submission, {**run.submission, "executable": str(python)})
+
+    none = server.request(path, {})
+    python.write_text(f'#!/bin/sh\ntouch {used}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    first = server.request(path, {})
+    second = server.request(path, {})
+    wait_until(lambda: run.state is RunState.RUNNING, "the run")
+
+    assert none.status == 409
+    assert (
+        f"launched by {python}, which cannot be executed (No such"
+        in (none.body["message"])
+    )
+    assert first.status == 202, first.body
+    assert used.exists()
+    assert run.submission["executable"] == sys.executable
+    assert first.body["run_id"] == run.run_id
+    assert second.status == 409
+    assert second.body["message"].endswith("Call stop() before resume().")
+    assert run.attempt == 1
+    assert run.submission["on_owner_exit"] == "keep"
+    assert run.submission["notebook"] == "/notebooks/train.ipynb"
 
 
 def test_a_read_only_server_stops_resumes_and_copies_nothing(start, store):
@@ -93,12 +142,14 @@ def test_a_read_only_server_stops_resumes_and_copies_nothing(start, store):
     assert list(server.root.iterdir()) == []
 
 
-def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(start, store):
-    server = start()
+def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(
+    watched: Jupyter,
+):
+    server, store = watched, watched.folder / "store"
     for number, (body, grace_seconds) in enumerate(
         [({}, 7), ({"grace_seconds": 0}, 0), ({"grace_seconds": 0.5}, 0.5)]
     ):
-        run_id = f"{RUN_ID}{number}"
+        run_id = f"{STORED}{number}"
         # Written by another version.
         fields = {"new_field": 1, "stop_grace_seconds": 7}
         folder = store_run(store, run_id, "running", **fields)
@@ -114,7 +165,7 @@ def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(start, stor
         ],
         start=3,
     ):
-        run_id = f"{RUN_ID}{number}"
+        run_id = f"{STORED}{number}"
         folder = store_run(store, run_id, "running")
         (folder / name).write_text(text)
         answer = server.request(f"nbkit/api/runs/{run_id}/stop", {})
@@ -125,30 +176,33 @@ def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(start, stor
 
 
 def test_run_row_without_its_damaged_record_or_outside_the_store(
-    start, store, tmp_path
+    watched: Jupyter, tmp_path
 ):
-    (store_run(store, RUN_ID) / "record.json").write_text("{")
+    store, damaged, linked = watched.folder / "store", f"{STORED}7", f"{STORED}8"
+    (store_run(store, damaged) / "record.json").write_text("{")
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "record.json").write_text('{"secret": 1}')
-    linked = f"{RUN_ID}b"
     (store / "runs" / linked).symlink_to(outside)
-    server = start()
 
-    (row,) = server.request("nbkit/api/runs").body["runs"]
-    answer = server.request(f"nbkit/api/runs/{RUN_ID}")
+    listed = watched.request("nbkit/api/runs").body["runs"]
+    rows = {row["run_id"]: row for row in listed}
+    answer = watched.request(f"nbkit/api/runs/{damaged}")
 
     assert answer.status == 200
-    assert answer.body == row
-    assert "record.json is damaged" in row["cause"]
-    assert server.request(f"nbkit/api/runs/{linked}").status == 404
+    assert answer.body == rows[damaged]
+    assert "record.json is damaged" in rows[damaged]["cause"]
+    assert linked not in rows
+    assert watched.request(f"nbkit/api/runs/{linked}").status == 404
 
 
 def test_a_store_that_cannot_be_read_is_said_by_every_answer_and_to_viewers(
-    start, store
+    watched: Jupyter,
 ):
+    server, store, kept = watched, watched.folder / "store", watched.folder / "kept"
+    store.mkdir(exist_ok=True)
+    store.rename(kept)
     store.write_text("no folder")
-    server = start()
     answers = [
         server.request("nbkit/api/runs"),
         server.request(f"nbkit/api/runs/{RUN_ID}"),
@@ -158,7 +212,8 @@ def test_a_store_that_cannot_be_read_is_said_by_every_answer_and_to_viewers(
         while not (status := view.next("status"))["runs_fault"]:
             pass
         store.unlink()
-        store_run(store, RUN_ID)
+        kept.rename(store)
+        store_run(store, f"{STORED}9")
         while view.next("status")["runs_fault"]:
             pass
         rows = server.request("nbkit/api/runs").body["runs"]
@@ -167,25 +222,8 @@ def test_a_store_that_cannot_be_read_is_said_by_every_answer_and_to_viewers(
     for answer in answers:
         assert "Not a directory" in answer.body["message"]
     assert "NotADirectoryError" in status["runs_fault"]
-    assert [row["run_id"] for row in rows] == [RUN_ID]
+    assert rows[0]["run_id"] == f"{STORED}9"
     assert "Traceback" not in server.log
-
-
-def test_runs_of_the_administrators_store_have_no_path_in_contents_without_files(
-    start, tmp_path
-):
-    other = tmp_path / "other"
-    store_run(other, RUN_ID)
-    server = start(
-        f"--NbkitServer.store={other}",
-        "--ServerApp.contents_manager_class=tests.server.foreign.NoFiles",
-        variables={"PYTHONPATH": str(ROOT)},
-    )
-
-    (row,) = server.request("nbkit/api/runs").body["runs"]
-
-    assert row["folder"] is None
-    assert row["folder_path"] == str(other / "runs" / RUN_ID)
 
 
 @pytest.mark.parametrize(
@@ -268,25 +306,29 @@ def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):
     assert [cell.source for cell in copy.cells] == [c.source for c in original.cells]
 
 
-def test_copy_for_a_folder_that_takes_none_is_at_the_top(start):
-    server = start()
+def test_copy_for_a_folder_that_takes_none_is_at_the_top(watched: Jupyter, tmp_path):
+    root = watched.root
     # They are there, and one takes no file from anybody.
-    (server.root / "kernel's").symlink_to("/proc")
-    (server.root / "originals").symlink_to(nbkit.notebook("scaling").parent)
-    (server.root / "scaling.ipynb").touch()
+    (root / "kernel's").symlink_to("/proc")
+    (root / "originals").symlink_to(nbkit.notebook("scaling").parent)
+    (root / "scaling.ipynb").touch()
 
     answers = [
-        server.request("nbkit/api/notebooks/scaling", {"folder": folder})
+        watched.request("nbkit/api/notebooks/scaling", {"folder": folder})
         for folder in ("kernel's", "originals")
     ]
 
+    for folder in ("kernel's", "originals"):
+        (root / folder).unlink()
     # The copy is at the top, never over another, and not beside the original.
     paths = [(answer.status, answer.body["path"]) for answer in answers]
     assert paths == [(201, "scaling-1.ipynb"), (201, "scaling-2.ipynb")]
 
-    shutil.rmtree(server.root)
-    server.root.symlink_to("/proc")
-    answer = server.request("nbkit/api/notebooks/scaling", {"folder": ""})
+    root.rename(tmp_path / "root")
+    root.symlink_to("/proc")
+    answer = watched.request("nbkit/api/notebooks/scaling", {"folder": ""})
+    root.unlink()
+    (tmp_path / "root").rename(root)
 
     assert answer.status == 403
     message = answer.body["message"]
@@ -309,13 +351,13 @@ def test_copy_for_a_folder_that_takes_none_is_at_the_top(start):
 def test_a_copy_that_makes_no_sense_is_refused(
     watched: Jupyter, name: str, body: dict, status: int
 ):
-    before = sorted(watched.root.rglob("*"))
+    before, logged = sorted(watched.root.rglob("*")), len(watched.log)
     answer = watched.request(f"nbkit/api/notebooks/{name}", body)
 
     assert answer.status == status
     assert answer.body["message"]
     assert sorted(watched.root.rglob("*")) == before
-    assert "Traceback" not in watched.log
+    assert "Traceback" not in watched.log[logged:]
 
 
 def test_a_kernel_is_known_by_pid_and_notebook_and_its_run_by_the_notebook(
@@ -347,7 +389,7 @@ def test_a_kernel_is_known_by_pid_and_notebook_and_its_run_by_the_notebook(
         view.next("sample")
         wait_until(lambda: said("kernels") and said("kernels")[0]["idle_since"], "idle")
         (kernel,) = said("kernels")
-        config = small(steps=100_000).to_json()
+        config = small(model="slow", steps=100_000).to_json()
         code = (
             f"import nbkit; nbkit.launch(nbkit.ExperimentConfig.from_json({config!r}))"
         )

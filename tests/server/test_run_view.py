@@ -8,7 +8,6 @@ import io
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,14 +17,9 @@ import websocket
 import nbkit
 from nbkit.live.browser_part import view_module, view_style
 from nbkit.store.metrics import to_json_line
-from nbkit.store.record import RunState, write_json
-from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
 from tests.server.stored_runs import store_run
-from tests.waiting import wait_until
 from tests.widgets.stored_run import step
-
-__all__ = ["plugins", "small"]
 
 RUN_IDS = [f"20260101-000000000-x-aaa{number}" for number in range(5)]
 LOG = {"view": "v", "rank": 0, "stream": "stderr", "text": ""}
@@ -225,46 +219,6 @@ def test_a_page_that_sends_what_makes_no_sense_is_closed_with_why(watched, store
 
         assert frame[1][:2] == (1008).to_bytes(2, "big"), message
         assert len(frame[1]) > 20, message
-
-
-def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
-    start, plugins, small, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
-    monkeypatch.setenv("JPY_SESSION_NAME", "/notebooks/train.ipynb")
-    run = nbkit.launch(small(model="slow", steps=100_000, checkpoint_period_steps=1))
-    monkeypatch.delenv("JPY_SESSION_NAME")  # the server is no kernel
-    wait_until(lambda: len(run.metrics()) > 3, "steps")
-    run.stop()
-    assert run.state is RunState.STOPPED
-    server = start()
-    path = f"nbkit/api/runs/{run.run_id}/resume"
-    # It was launched in an environment that is not the server's.
-    python, used = tmp_path / "python", tmp_path / "used"
-    write_json(run.paths.submission, {**run.submission, "executable": str(python)})
-
-    none = server.request(path, {})
-    python.write_text(f'#!/bin/sh\ntouch {used}\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    first = server.request(path, {})
-    second = server.request(path, {})
-    wait_until(lambda: run.state is RunState.RUNNING, "the run")
-
-    assert none.status == 409
-    assert (
-        f"launched by {python}, which cannot be executed (No such"
-        in (none.body["message"])
-    )
-    assert first.status == 202, first.body
-    assert used.exists()
-    assert run.submission["executable"] == sys.executable
-    assert first.body["run_id"] == run.run_id
-    assert second.status == 409
-    assert second.body["message"].endswith("Call stop() before resume().")
-    assert run.attempt == 1
-    assert run.submission["on_owner_exit"] == "keep"
-    assert run.submission["notebook"] == "/notebooks/train.ipynb"
-    run.stop(grace_seconds=0)
 
 
 def test_the_browser_part_is_that_of_a_notebook(watched: Jupyter):

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-import nbkit
 from nbkit.errors import StoreError
 from nbkit.reading import read_file
 from nbkit.server import rest
@@ -25,13 +24,12 @@ from nbkit.server.sessions import Kernels
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.tensorboards import TensorBoards
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import RunState
+from nbkit.store.processes import ProcessIdentity
 from nbkit.telemetry.holders import Kernel
-from tests.launch.conftest import plugins, small, store
+from tests.launch.conftest import store
 from tests.server.stored_runs import store_run
-from tests.waiting import wait_until
 
-__all__ = ["plugins", "small", "store"]
+__all__ = ["store"]
 
 NEWEST = "20200101-009999-run-aaaa"
 
@@ -89,17 +87,17 @@ def test_a_run_that_is_new_or_changed_is_seen(some):
     assert rows["20200101-009998-run-aaaa"]["name"] == r"another \u202eevil\u202c"
 
 
-def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, small):
-    table = StoredRunTable(None)
-    run = nbkit.launch(small(model="slow", steps=100_000))
-    wait_until(lambda: run.state is RunState.RUNNING, "a run")
-    assert table.poll([]).rows[0]["state"] == "running"
-    supervisor = run.record["supervisor"]["pid"]
-    os.kill(supervisor, 9)
-    wait_until(lambda: run.state is RunState.LOST, "its end")
+def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store):
+    folder = store_run(store, NEWEST, "running")
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        supervisor = ProcessIdentity.of(process.pid).to_dict()
+        for file in (folder / "record.json", folder / "submission.json"):
+            values = json.loads(file.read_text())
+            file.write_text(json.dumps({**values, "supervisor": supervisor}))
+        table = StoredRunTable(None)
+        assert table.poll([]).rows[0]["state"] == "running"
 
     look = table.poll([])
-    nbkit.sweep(run.run_id)
 
     assert look.rows[0]["state"] == "lost"
     # When it gave its last sign.

@@ -27,14 +27,18 @@ from tests.server.curves import (
     store_curves,
 )
 from tests.server.stored_runs import store_run
+from tests.server.test_tensorboard_pages import headers
 from tests.waiting import patient, wait_until
 
 
-def test_run_opens_below_base_url_in_one_private_process(start, tmp_path):
+def test_run_opens_below_base_url_in_one_private_process_that_ends_with_the_server(
+    start, tmp_path
+):
     # Too long for the name of a socket.
     long = tmp_path / ("d" * 100)
     long.mkdir()
-    server = start(base_url="/user/a@b/", variables={"TMPDIR": str(long)})
+    idle = "--NbkitServer.tensorboard_idle_seconds=700"
+    server = start(idle, base_url="/user/a@b/", variables={"TMPDIR": str(long)})
     store_curves(server)
     refuses_what_has_no_curves(server)
 
@@ -46,13 +50,18 @@ def test_run_opens_below_base_url_in_one_private_process(start, tmp_path):
         lambda: server.request(f"{first.body['path']}{TAGS}").body, "curves"
     )
     found = re.findall(r"url\(([^)]*font-roboto/[^)]*)\)", page.body)
+    told = headers(server, first.body["path"])
+    policies = told.get_all("Content-Security-Policy", [])
     font = urljoin(f"{server.url}{first.body['path']}", found[0])
 
-    answer = {"path": f"nbkit/tensorboard/{RUN_ID}/", "idle_seconds": 600}
+    answer = {"path": f"nbkit/tensorboard/{RUN_ID}/", "idle_seconds": 700}
     answer |= {"shown": 1, "total": 1}
     assert first.body == {**answer, "started": True}
     assert second.body == {**answer, "started": False}
     assert "<tb-webapp>" in page.body
+    assert any("script-src" in policy for policy in policies)
+    assert "sandbox" not in policies
+    assert told.get_all("Content-Type") == ["text/html; charset=utf-8"]
     # Its own page seeks them at the root of the site, which is the hub's.
     assert server.request(font.removeprefix(server.url)).status == 200
     assert list(tags["a run"]) == ["train/loss"]
@@ -60,13 +69,7 @@ def test_run_opens_below_base_url_in_one_private_process(start, tmp_path):
     assert board.children() == []
     assert board.net_connections("inet") == []
     assert stat.S_IMODE(socket_of(board).parent.stat().st_mode) == 0o700
-
-    # One that has ended by itself is started again.
-    board.kill()
-    curves = f"{first.body['path']}{TAGS}"
-    wait_until(lambda: server.request(curves).status == 404, "its end to be seen")
-    assert open_board(server).body["started"] is True
-    assert server.request(curves).status == 200
+    end_server(server, signal.SIGKILL)
 
 
 def refuses_what_has_no_curves(server):
@@ -87,29 +90,8 @@ def refuses_what_has_no_curves(server):
     assert boards(server) == []
 
 
-def test_one_that_nobody_uses_ends_and_can_be_opened_again(start):
-    server = start("--NbkitServer.tensorboard_idle_seconds=2")
-    store_curves(server)
-    # One that has ended before it was seen is opened again.
-    (board,) = wait_until(lambda: open_board(server) and boards(server), "a board")
-    folder = socket_of(board).parent
-    wait_until(lambda: not board.is_running(), "its end")
-    wait_until(lambda: not folder.exists(), "the end of its folder")
-
-    again = open_board(server)
-
-    assert again.body["started"] is True
-
-
-def test_server_end_ends_board_and_sampler(start):
-    end_server(start, signal.SIGKILL)
-
-
-def end_server(start, how):
+def end_server(server, how):
     """End a server, and expect the end of its TensorBoard and its sampler."""
-    server = start()
-    store_curves(server)
-    open_board(server)
     (board,) = boards(server)
     folder = socket_of(board).parent
     with server.view() as view:
@@ -125,37 +107,30 @@ def end_server(start, how):
     assert how == signal.SIGKILL or "Traceback" not in server.log
 
 
-def test_without_the_package_the_answer_says_how_to_install_it(start, tmp_path):
-    hider = tmp_path / "hider.py"
-    hider.write_text(
+def test_a_start_that_fails_says_why_and_the_next_is_new(start, tmp_path):
+    program = tmp_path / "program.py"
+    # As where the package is not installed.
+    program.write_text(
         "import runpy, sys\n"
         "sys.modules['tensorboard'] = None\n"
         f"runpy.run_module({MODULE!r}, run_name='__main__')\n"
     )
-    server = start(f"--NbkitServer.tensorboard_command={hider}")
+    server = start(f"--NbkitServer.tensorboard_command={program}")
     store_curves(server)
 
-    answer = open_board(server)
-
-    assert answer.status == 503
-    assert "TensorBoard is not installed" in answer.body["message"]
-    assert '-m pip install "tensorboard>=' in answer.body["message"]
-    assert server.request("nbkit/api/status").status == 200
-
-
-def test_a_start_that_fails_tells_the_last_words_and_the_next_is_new(start, tmp_path):
-    broken = tmp_path / "broken.py"
-    broken.write_text("raise SystemExit('no space left')")
-    server = start(f"--NbkitServer.tensorboard_command={broken}")
-    store_curves(server)
-
+    without = open_board(server)
+    program.write_text("raise SystemExit('no space left')")
     answers = [open_board(server), open_board(server)]
 
+    assert without.status == 503
+    assert "TensorBoard is not installed" in without.body["message"]
+    assert '-m pip install "tensorboard>=' in without.body["message"]
     for answer in answers:
         assert answer.status == 503
         assert "(exit code 1: no space left)" in answer.body["message"]
     assert server.log.count("no space left") == 2
     assert "Traceback" not in server.log
+    assert server.request("nbkit/api/status").status == 200
 
 
 def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
@@ -195,6 +170,28 @@ def ready(folder: Path, *last: str) -> str:
     ]
     program.write_text("\n".join(lines))
     return str(program)
+
+
+def test_one_that_nobody_uses_ends_and_can_be_opened_again(tmp_path):
+    program = ready(tmp_path)
+
+    async def attempt() -> bool:
+        own = TensorBoards(0.5, logging.getLogger("test"), [program])
+        await own.open(RUN_ID, {})
+        board = own.find(RUN_ID)
+        assert board is not None
+        process = psutil.Process(int((tmp_path / "pid").read_text()))
+        folder = socket_of(process).parent
+        assert folder.exists()
+        async with asyncio.timeout(patient(60)):
+            await asyncio.wait([board.task])
+        assert not process.is_running()
+        assert not folder.exists()
+        is_new = await own.open(RUN_ID, {})
+        await own.close()
+        return is_new
+
+    assert asyncio.run(attempt())
 
 
 def test_one_that_is_kept_is_used_and_its_runs_are_found_again_after_a_minute(

@@ -107,10 +107,8 @@ def headers(server: Jupyter, path: str) -> http.client.HTTPMessage:
         return answer.headers
 
 
-def test_page_may_be_framed_and_post_within_its_server_only(start):
-    server = start()
-    store_curves(server)
-    path = open_board(server).body["path"]
+def test_page_may_be_framed_and_post_within_its_server_only(echo):
+    server, path = echo
     browser = log_in(server)
     url = f"{server.url}{path}experiment/x/data/plugin/timeseries/timeSeries"
 
@@ -129,9 +127,6 @@ def test_page_may_be_framed_and_post_within_its_server_only(start):
     # By this one a page tries whether it may show the other.
     assert tried.get_all("Content-Security-Policy", []) == policies[:1]
     assert tried["X-Frame-Options"] == page["X-Frame-Options"]
-    assert any("script-src" in policy for policy in policies)
-    assert "sandbox" not in policies
-    assert page.get_all("Content-Type") == ["text/html; charset=utf-8"]
 
 
 def test_what_a_run_may_have_written_runs_no_script_as_the_visitor(echo):
@@ -167,39 +162,34 @@ def status_of(
             return error.code
 
 
-def test_scripts_of_the_page_may_ask_where_a_hub_tells_who_asks(start):
+def test_only_pages_of_this_users_server_may_ask_where_a_hub_tells_who_asks(start):
     server = start(
         "--ServerApp.identity_provider_class=tests.server.foreign.ChecksEarly",
+        ECHO,
         variables={"PYTHONPATH": str(ROOT)},
+        base_url="/user/alice/",
     )
     store_curves(server)
     path = open_board(server).body["path"]
     browser = log_in(server)
-    series = f"{server.url}{path}experiment/x/data/plugin/timeseries/timeSeries"
-    own = {"Origin": server.url.rstrip("/"), "Sec_Fetch_Mode": "cors"}
-    foreign = {**own, "Origin": "http://elsewhere.example"}
-
-    assert status_of(browser, f"{server.url}{path}{TAGS}", Sec_Fetch_Mode="cors") == 200
-    assert status_of(browser, series, b"requests=%5B%5D", **own) == 200
-    assert status_of(browser, series, b"requests=%5B%5D", **foreign) in (403, 404)
-
-
-def test_a_page_of_another_users_server_at_the_same_address_may_not_post(start):
-    server = start(base_url="/user/alice/")
-    store_curves(server)
-    path = open_board(server).body["path"]
-    browser = log_in(server)
-    url = f"{server.url}{path}experiment/x/data/plugin/timeseries/timeSeries"
+    page = f"{server.url}{path}"
+    series = f"{page}experiment/x/data/plugin/timeseries/timeSeries"
     origin = server.url.partition("/user")[0]
 
-    def post(referer: str, site: str = "same-origin") -> int:
-        told = {"Origin": origin, "Referer": referer, "Sec_Fetch_Site": site}
-        return status_of(browser, url, b"requests=%5B%5D", **told)
+    def post(referer: str, site: str = "same-origin", **more: str) -> int:
+        told = {"Origin": origin, "Referer": referer, "Sec_Fetch_Site": site, **more}
+        return status_of(browser, series, b"requests=%5B%5D", **told)
 
-    assert post(f"{server.url}{path}") == 200
+    # A script of the page, whom the hub checks before it tells who asks.
+    foreign = "http://elsewhere.example"
+    assert status_of(browser, f"{page}{TAGS}", Sec_Fetch_Mode="cors") == 200
+    assert post(page, Sec_Fetch_Mode="cors") == 200
+    assert post(page, Sec_Fetch_Mode="cors", Origin=foreign) in (403, 404)
+    # Another user's server has the same origin.
+    assert post(page) == 200
     assert post(f"{origin}/user/bob/lab") == 403
     assert post("") == 403
-    assert post(f"{server.url}{path}", site="same-site") == 403
+    assert post(page, site="same-site") == 403
 
 
 @pytest.mark.parametrize(
@@ -228,6 +218,7 @@ def test_looking_is_no_activity_and_is_allowed_where_all_is_read_only(start):
     server = start(
         "--NbkitServer.read_only=True",
         "--ServerApp.authorizer_class=tests.server.foreign.OnlyReads",
+        ECHO,
         variables={"PYTHONPATH": str(ROOT)},
     )
     store_curves(server)
@@ -239,3 +230,16 @@ def test_looking_is_no_activity_and_is_allowed_where_all_is_read_only(start):
     assert (opened.status, seen.status) == (200, 200)
     assert server.request("nbkit/api/runs/x/stop", {}).status == 403
     assert server.request("api/status").body["last_activity"] == before
+
+
+def test_one_that_has_ended_by_itself_is_started_again(start):
+    server = start(ECHO)
+    store_curves(server)
+    path = open_board(server).body["path"]
+    (board,) = children(server)
+    board.kill()
+    page = f"{path}teapot"
+    wait_until(lambda: server.request(page).status == 404, "its end to be seen")
+
+    assert open_board(server).body["started"] is True
+    assert server.request(page).status == 418

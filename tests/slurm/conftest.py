@@ -30,9 +30,9 @@ def two_nodes(slurm: SlurmCluster, small) -> TwoNodes:
 def finished(
     two_nodes: TwoNodes, tmp_path_factory: pytest.TempPathFactory
 ) -> nbkit.Run:
-    """Return a run of two ranks on each node that was left alone to its end."""
+    """Return a run of one rank on each node that was left alone to its end."""
     with _shared_store(tmp_path_factory):
-        run = two_nodes.launch(gpus=2, tags={"study": "s1"})
+        run = two_nodes.launch(tags={"study": "s1"})
         return two_nodes.end(run)
 
 
@@ -42,7 +42,7 @@ def left_alone(
 ) -> dict[int, float]:
     """Return the losses of one rank on each node whom nothing happens to.
 
-    They are those of two ranks here: test_runs.py shows that nodes change no loss.
+    They are those of two ranks here: nodes change no loss.
     """
     with _shared_store(tmp_path_factory):
         return losses(two_nodes.launch(engine="local", nnodes=1, gpus=2).wait())

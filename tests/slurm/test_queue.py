@@ -1,21 +1,23 @@
-"""Runs that wait in Slurm's queue: for what, and what it costs to look at them."""
+"""Runs that wait in Slurm's queue, and for what; those that are refused say why."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import nbkit
+from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.store import jobs
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.runs import TwoNodes, hold_both_nodes
 from tests.waiting import wait_until
 
-MANY = 12
+MANY = 5
 
 
 @pytest.fixture
@@ -89,3 +91,36 @@ def test_a_job_leaves_the_queue_when_its_launch_fails_after_sbatch(
     assert len(str(failure.value).split()) == 2, "its job was not in the queue"
     assert slurm.command("squeue", "--noheader", "--format=%i").split() == [holder]
     slurm.command("scancel", holder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "text"),
+    [
+        (
+            {"slurm": {"slurm_partition": "moon"}},
+            LaunchError,
+            "invalid partition specified: moon",
+        ),
+        ({"cpus": [0, 1]}, ConfigError, "because Slurm assigns cpus"),
+    ],
+    ids=["partition", "cpus"],
+)
+def test_what_slurm_or_its_cluster_cannot_do_is_refused(
+    two_nodes: TwoNodes, store: Path, fields, error, text
+):
+    with pytest.raises(error, match=text):
+        two_nodes.launch(**fields)
+
+    assert not list(store.glob("runs/*"))
+
+
+def test_a_store_in_memory_is_refused(
+    two_nodes: TwoNodes, monkeypatch: pytest.MonkeyPatch
+):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        monkeypatch.setenv("NBKIT_HOME", folder)
+
+        with pytest.raises(DeviceError, match=r"is in memory \(tmpfs\)"):
+            two_nodes.launch()
+
+        assert not list(Path(folder).glob("runs/*"))

@@ -187,6 +187,12 @@ RARE = [
         _GROUP + "if rank == 0: sys.exit(0)\ndist.all_reduce(torch.ones(1))",
         (0, 1),
     ),
+    Case(
+        "rank 1 raises, and rank 0 waits for it",
+        _GROUP + "if rank == 1: raise KeyError('one')\ndist.all_reduce(torch.ones(1))",
+        (None, 1),
+        prints="KeyError: 'one'",
+    ),
     Case("sys.exit(text)", "import sys; sys.exit('why')", (1,), prints="why"),
     Case("SIGTERM", "import os; os.kill(os.getpid(), 15)", ("SIGTERM",)),
     Case("SIGSEGV", "import ctypes; ctypes.string_at(0)", ("SIGSEGV",)),

@@ -217,7 +217,7 @@ def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
 
 
 def test_eight_gpus_are_readable_in_a_wide_sidebar(shared_lab, page):
-    look_at_eight_gpus(shared_lab, page, 430)
+    look_at_eight_gpus(shared_lab("replay:eight-gpus"), page("about:blank"), 430)
 
 
 def test_a_run_that_is_not_finite_says_so_in_both_themes(shared_lab, page):
@@ -1054,7 +1054,7 @@ def read_by_everybody(visitor: Page, part: str) -> None:
 def test_a_run_outlives_its_server_and_its_page_shows_it(lab, page, monkeypatch):
     server = lab(replay("no-gpu"), EXPOSED)
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
-    write(server, "a.ipynb", LAUNCH)
+    write(server, "a.ipynb", LAUNCH.replace("tensorboard=False", "tensorboard=True"))
     write(server, "b.ipynb", ATTACH, RUNS)
     write(server, "c.ipynb", ATTACH, "nbkit.ExperimentForm()", RUNS)
     server.set(MANAGER, saveState=True)

@@ -20,7 +20,7 @@ __all__ = ["images", "plugin"]
 
 @pytest.mark.parametrize("page", sorted(LONG))
 def test_the_code_on_a_page_runs_from_top_to_bottom(page, images, monkeypatch):
-    run_code_of(page, images, monkeypatch)
+    run_code_of([page], images, monkeypatch)
 
 
 def test_a_question_of_a_package_has_plan_report_tile_and_command(plugin, capsys):

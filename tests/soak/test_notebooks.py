@@ -1,12 +1,13 @@
-"""Notebooks under papermill: a folder of images, a failed rank, no page."""
+"""Notebooks under papermill: a folder of images, INT8, a failed rank, no page."""
 
 from __future__ import annotations
 
 from PIL import Image
 
 import nbkit
+from tests.datasets.images import write_folder
 from tests.notebooks.conftest import plugins, store
-from tests.notebooks.executing import QUICK, execute
+from tests.notebooks.executing import QUICK, UNLIMITED, execute
 from tests.notebooks.kernel import ANSWERS_WITHIN_SECONDS, running_kernel
 
 __all__ = ["plugins", "store"]
@@ -34,6 +35,25 @@ def test_a_folder_of_images_is_trained_on(tmp_path):
     [run] = nbkit.runs()
     assert run.config.data == data
     assert run.record["parameter_sources"]["data"] == "papermill"
+
+
+def test_a_model_is_tried_and_answers_in_int8(tmp_path):
+    data = write_folder(tmp_path / "images", images_per_class=12)
+
+    done = execute(
+        "inference",
+        tmp_path / "out.ipynb",
+        *("-p", "device", "cpu", "-p", "model", "tiny", "-p", "image_size", "32"),
+        *("-p", "data", str(data), "-p", "training_steps", "4"),
+        *("-p", "precisions", "fp32,int8", "-p", "batch_sizes", "1,4"),
+        *("-p", "batches", "20", "-p", "repeats", "1", "-p", "control", "false"),
+        *UNLIMITED,
+    )
+
+    assert done.returncode == 0, done.terminal
+    assert "[2/2] int8 once: finished" in done.text
+    numbers = done.report["result"]["numbers"]
+    assert numbers["int8"]["int8_multiply_add_share"] == 1.0
 
 
 def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path, monkeypatch):

@@ -115,11 +115,14 @@ def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
 
 
 def test_server_end_by_sigterm_ends_board_and_sampler(start):
-    end_server(start, signal.SIGTERM)
+    server = start()
+    store_curves(server)
+    open_board(server)
+    end_server(server, signal.SIGTERM)
 
 
 def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
-    server = start(variables={"STAND_IN": json.dumps({"fault": "garbage"})})
+    server = start(variables={"STAND_IN": json.dumps({"garbage": True})})
     with server.view() as view:
         while (status := view.next("status"))["sampler"] != "failed":
             pass

@@ -20,8 +20,7 @@ from tests.slurm.conftest import (
     two_nodes,
 )
 from tests.slurm.runs import TwoNodes, hurry, job_of, losses
-from tests.slurm.test_faults import LAST_RANK, bad_rank
-from tests.slurm.test_limits import expect_the_same
+from tests.slurm.test_faults import LAST_RANK, bad_rank, expect_the_same
 from tests.waiting import hang_limit, wait_until
 
 __all__ = [

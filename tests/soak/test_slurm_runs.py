@@ -14,11 +14,28 @@ from nbkit.launch.run import attach
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import empty_after_each_test, plugins, small, store, two_nodes
-from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hold_both_nodes, hurry, job_of
-from tests.slurm.test_refusals import ACTIVATE, ON_N2, end_of
+from tests.slurm.runs import (
+    PATIENCE_SECONDS,
+    TwoNodes,
+    hold_both_nodes,
+    hurry,
+    job_of,
+    losses,
+)
 from tests.waiting import patient, wait_until
 
 __all__ = ["empty_after_each_test", "plugins", "small", "store", "two_nodes"]
+
+
+ACTIVATE = f". {sys.prefix}/bin/activate"
+ON_N2 = '[ "$SLURMD_NODENAME" = n1 ] ||'
+
+
+def test_four_ranks_compute_the_same_on_two_nodes_and_here(two_nodes: TwoNodes):
+    there = two_nodes.end(two_nodes.launch(gpus=2))
+    here = two_nodes.launch(engine="local", nnodes=1, gpus=4).wait()
+
+    assert losses(there) == losses(here)
 
 
 LAUNCH = """
@@ -95,6 +112,23 @@ def test_a_run_waits_for_gpus_and_starts_once_another_has_ended(
     assert node == slurm.job(job_of(first))["NodeList"]
     second.stop()
     two_nodes.expect_nothing_left(first, second, third)
+
+
+def end_of(two_nodes: TwoNodes, *lines: str) -> str:
+    """Return why a run failed before its ranks were started."""
+    run = two_nodes.launch(slurm={"setup": (ACTIVATE, *lines)})
+    two_nodes.end(run)
+    assert run.state is RunState.FAILED
+    assert (run.cause or {})["kind"] == "launch"
+    (attempt,) = run.record["attempts"]
+    assert all(rank["pid"] is None for rank in attempt["ranks"])
+    return (run.cause or {})["message"]
+
+
+def test_a_setup_line_that_fails_on_one_node_is_named_with_it(two_nodes: TwoNodes):
+    said = end_of(two_nodes, f"{ON_N2} false")
+
+    assert said.startswith("node n2: a slurm.setup line failed with exit status 1: ")
 
 
 def test_a_setup_line_that_fails_is_named(two_nodes: TwoNodes):

@@ -24,12 +24,14 @@ from nbkit.telemetry.topology import read_cpus
 from nbkit.worker.data import source
 from tests.datasets.images import picture as numbered_picture
 from tests.launch.conftest import plugins, small, store
+from tests.launch.test_label_weighting import scores_of_rare, weighted
 from tests.launch.test_training import images
+from tests.training import train_here
 from tests.waiting import wait_until
 from tests.worker.conftest import flat, new_run
 from tests.worker.images import CLASSES, config_of
 
-__all__ = ["flat", "images", "new_run", "plugins", "small", "store"]
+__all__ = ["flat", "images", "new_run", "plugins", "small", "store", "weighted"]
 
 
 def test_stop_while_checking_images(small, images):
@@ -199,6 +201,14 @@ def test_predictions_of_classes(small, tmp_path):
     assert "predictions.csv" in [
         name for name, _, why in files_of_run(run.paths.root) if why is None
     ]
+
+
+def test_label_weighting_on_one_and_two_devices(weighted):
+    one = train_here(weighted)
+    two = nbkit.launch(weighted.replace(gpus=2, batch_size_per_gpu=4)).wait()
+
+    alike = pytest.approx(scores_of_rare(one), rel=1e-4, abs=1e-5)
+    assert scores_of_rare(two) == alike
 
 
 WAITING = """

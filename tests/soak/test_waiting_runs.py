@@ -25,7 +25,7 @@ from tests.cli.test_runs import written
 from tests.hostile.strangers import needs_root
 from tests.launch.conftest import plugins, small, store
 from tests.launch.test_gpu_pool import granted, join, own_pool
-from tests.launch.test_leases import held_by
+from tests.launch.test_stacks import held_by
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import patient, wait_until
 

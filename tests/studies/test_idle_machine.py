@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from itertools import chain, repeat
 from types import SimpleNamespace
 
@@ -12,9 +13,11 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.questions.machines.planning import measure
+from nbkit.questions.study_report import make
 from nbkit.studies import idle_machine
 from nbkit.studies.idle_machine import wait_for, wait_until_idle
 from nbkit.telemetry.sample import HostSample
+from tests.studies.written_study import write_runs
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
 
@@ -163,9 +166,17 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
 
 def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypatch):
     monkeypatch.setattr(idle_machine, "LOOK_SECONDS", 0.0)
-    study = nbkit.Study.create("quiet", {"a": small(steps=3)})
+    study = nbkit.Study.create("quiet", {"a": small(steps=3)}, repeats=2)
+    write_runs(study, {"a": 100.0})
+    content = json.loads(study.paths.study.read_text())
+    study.paths.study.write_text(json.dumps({**content, "runs": content["runs"][:1]}))
 
-    study.run(progress=False, wait_for_idle=0.01)
+    def start_run(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nbkit.studies.study.start_run", start_run)
+    with pytest.raises(KeyboardInterrupt):
+        study.run(progress=False, wait_for_idle=0.01)
 
     [wait] = study.waits
-    assert str(wait) in nbkit.report(study).report.method
+    assert str(wait) in make(study).method

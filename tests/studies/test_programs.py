@@ -30,7 +30,7 @@ def train(tmp_path):
     return path
 
 
-def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
+def test_study_of_scripts_compares_what_they_print(train, tmp_path, capsys):
     (tmp_path / "work").mkdir()
     arms = {
         name: nbkit.script(train, args, cwd=tmp_path / "work", device="cpu", gpus=1)
@@ -41,8 +41,9 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     )
     train.write_text("1 / 0")  # what runs is what was there when it was created
 
-    study.run(progress=False)
+    study.run()
 
+    assert "\nSo far: " in capsys.readouterr().out
     by_arm = study.runs_by_arm()
     metric = study.metric
     assert metric == Metric("val_loss", "lower", 0.0)
@@ -69,33 +70,32 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
         import nbkit
 
         nbkit.log({"error": rate + 0.001 * int(os.environ["STUDY_REPEAT"])})
+        return rate
 
-    arms = {
-        name: nbkit.function(fit, (rate,), device="cpu", gpus=1)
-        for name, rate in (("a", 0.2), ("b", 0.1))
-    }
+    arms = {"a": nbkit.function(fit, (0.2,), device="cpu", gpus=1)}
     study = nbkit.Study.create("fit", arms, metric="error", better="lower", control="a")
     study.run(progress=False)
 
     rows = make(study).result["rows"]
     assert {row["arm"]: row["values"] for row in rows} == {
         "a": [0.2],
-        "b": [0.1],
         "a again": [0.201],
     }
+    for [run] in study.runs_by_arm().values():
+        assert Metric("returned", "lower", 0.0).value(run) == 0.2
 
 
 def test_study_of_configurations_has_a_seed_for_each_start(small):
-    fields = {"metric": "final_loss", "better": "lower", "repeats": 2, "control": "a"}
+    fields = {"metric": "final_loss", "better": "lower", "control": "a"}
     config = small(gpus=1, steps=2, warmup_steps=1, seed=4)
     study = nbkit.Study.create("loss", {"a": config}, **fields)
     study.run(progress=False)
 
     by_arm = study.runs_by_arm()
     seeds = {arm: [run.config.seed for run in runs] for arm, runs in by_arm.items()}
-    assert seeds == {"a": [4, 5], "a again": [6, 7]}
+    assert seeds == {"a": [4], "a again": [5]}
     rows = make(study).result["rows"]
-    assert len({*rows[0]["values"], *rows[1]["values"]}) == 4
+    assert len({*rows[0]["values"], *rows[1]["values"]}) == 2
 
 
 def test_limited_study_raises_the_failure_of_its_script(tmp_path):
@@ -144,24 +144,26 @@ def test_study_of_modules_runs_them_as_python_does(tmp_path, monkeypatch):
         "import sys\nfrom . import FACTOR\nassert __name__ == '__main__'\n"
         "print('loss:', FACTOR * float(sys.argv[1]), __spec__.name)"
     )
+    (package / "__main__.py").write_text(
+        "import sys; print(sys.argv, __package__)\nprint('loss:', float(sys.argv[1]))"
+    )
     monkeypatch.syspath_prepend(str(tmp_path / "work"))
     cwd = tmp_path / "work"
     arms = {
-        name: nbkit.module("trainer.sft", [loss], cwd=cwd, device="cpu", gpus=1)
-        for name, loss in (("base", "0.5"), ("new", "0.4"))
+        name: nbkit.module(name, [loss], cwd=cwd, device="cpu", gpus=1)
+        for name, loss in (("trainer.sft", "0.5"), ("trainer", "0.8"))
     }
     study = nbkit.Study.create("sft", arms, metric="loss", better="lower")
     study.run(progress=False)
 
     rows = make(study).result["rows"]
-    assert {row["arm"]: row["values"] for row in rows} == {"base": [1.0], "new": [0.8]}
-    run = nbkit.launch(module="trainer.sft", args=[3], device="cpu", gpus=1).wait()
-    assert "loss: 6.0 trainer.sft" in run.logs(0, "stdout")
-    assert run.config.title == "trainer.sft"
-    (package / "__main__.py").write_text("import sys; print(sys.argv, __package__)")
-    run = nbkit.launch(module="trainer", args=["a"], device="cpu", gpus=1).wait()
-    assert run.logs(0, "stdout") == f"['{package / '__main__.py'}', 'a'] trainer\n"
-    lost = nbkit.launch(module="trainer.lost", device="cpu", gpus=1)
+    assert [row["values"] for row in rows] == [[1.0], [0.8]]
+    [of_module], [of_package] = study.runs_by_arm().values()
+    assert "loss: 1.0 trainer.sft" in of_module.logs(0, "stdout")
+    said, _ = of_package.logs(0, "stdout").splitlines()
+    assert said == f"['{package / '__main__.py'}', '0.8'] trainer"
+    lost = nbkit.launch(module="trainer.lost", args=[3], device="cpu", gpus=1)
+    assert lost.config.title == "trainer.lost"
     with pytest.raises(RunFailedError, match=r"executable module named 'trainer\.lost"):
         lost.wait()
 

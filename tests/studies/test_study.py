@@ -27,42 +27,47 @@ from nbkit.studies.executor import executing
 from nbkit.studies.parameters import Parameters
 from tests.waiting import patient, wait_until
 
+LINGERS = """
+import sys, time
+from pathlib import Path
+(Path(sys.argv[1]) / "begun").touch()
+while (Path(sys.argv[1]) / "linger").exists():
+    time.sleep(0.05)
+"""
 
-def first_step_of_a_new_run(known=()):
-    """Wait for a run that was not known, and for its first step; return it."""
 
-    def look():
-        new = [run for run in nbkit.runs() if run.run_id not in known]
-        return new[0] if new and new[0].metrics() else None
+@pytest.fixture
+def lingers(tmp_path):
+    """Return a program that goes on while its folder has a file ``linger``."""
+    (tmp_path / "lingers.py").write_text(LINGERS)
+    (tmp_path / "linger").touch()
+    return nbkit.script(tmp_path / "lingers.py", [tmp_path], device="cpu", gpus=1)
 
-    return wait_until(look, "a first step", 120)
+
+def run_that_lingers(tmp_path):
+    """Wait until the program has begun; return its run."""
+    wait_until((tmp_path / "begun").exists, "the program's begin", 120)
+    [run] = [run for run in nbkit.runs() if not run.state.is_final]
+    return run
 
 
 @pytest.mark.waiting
 def test_an_interrupted_study_goes_on_with_what_is_missing(
-    small, capsys, monkeypatch, tmp_path
+    lingers, capsys, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setenv("LINGERS_BY", str(tmp_path))
-    linger = tmp_path / "linger"
-    linger.touch()
-    arms = {
-        "quick": small(gpus=1, steps=3, warmup_steps=1),
-        "slow": small(gpus=1, steps=30, model="lingers"),
-    }
+    (tmp_path / "quick.py").touch()
+    quick = nbkit.script(tmp_path / "quick.py", device="cpu", gpus=1)
+    arms = {"quick": quick, "slow": lingers}
     variables = {"OMP_NUM_THREADS": "1", "ONLY_OF_THE_STUDY": "1"}
     study = nbkit.Study.create("demo", arms, environment=variables)
 
-    def stop_the_slow_run():
-        quick = first_step_of_a_new_run()
-        first_step_of_a_new_run([quick.run_id]).stop()
-
-    stopper = threading.Thread(target=stop_the_slow_run)
+    stopper = threading.Thread(target=lambda: run_that_lingers(tmp_path).stop())
     stopper.start()
     with pytest.raises(RunStoppedError) as stopped:
         study.run()
     stopper.join()
-    linger.unlink()
+    (tmp_path / "linger").unlink()
 
     assert study.study_id in stopped.value.__notes__[0]
     assert os.environ["OMP_NUM_THREADS"] == "2"
@@ -89,13 +94,13 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(
     assert any(line.startswith("[1/1] slow, repeat 1: finished") for line in lines)
 
 
-def test_a_failed_rank_ends_the_study_with_its_cause(small, capsys, monkeypatch):
-    monkeypatch.setenv("BAD_RANK", "0")
-    study = nbkit.Study.create("demo", {"bad": small(model="raises")})
+def test_a_failed_rank_ends_the_study_with_its_cause(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('a bad file')")
+    arms = {"bad": nbkit.script(script, device="cpu", gpus=1)}
+    study = nbkit.Study.create("demo", arms)
 
-    with pytest.raises(
-        RunFailedError, match=r"on rank 0.*the bad rank raises"
-    ) as failed:
+    with pytest.raises(RunFailedError, match=r"on rank 0.*a bad file") as failed:
         study.run()
 
     assert failed.value.cause["rank"] == 0
@@ -106,15 +111,15 @@ def test_a_failed_rank_ends_the_study_with_its_cause(small, capsys, monkeypatch)
     assert "failed on rank 0" in capsys.readouterr().out
 
 
-def test_an_interrupt_stops_the_run_that_is_going_on(small):
-    study = nbkit.Study.create("demo", {"slow": small(model="slow", steps=10_000)})
+def test_an_interrupt_stops_the_run_that_is_going_on(lingers, tmp_path):
+    study = nbkit.Study.create("demo", {"slow": lingers})
     code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
     with subprocess.Popen(
         [sys.executable, "-c", code, study.study_id],
         stderr=subprocess.PIPE,
         text=True,
     ) as executor:
-        run = first_step_of_a_new_run()
+        run = run_that_lingers(tmp_path)
 
         with pytest.raises(RunError, match=f"process {executor.pid} "):
             nbkit.Study.open(study.study_id).resume()

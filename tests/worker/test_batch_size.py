@@ -118,7 +118,9 @@ def test_a_probe_of_cuda_graphs_captures_them(monkeypatch):
     monkeypatch.setattr(
         batch_size.graphs, "capture", lambda *given: captured.append(given[-1])
     )
-    config = ExperimentConfig(model="resnet18", image_size=32, cuda_graphs=True)
+    config = ExperimentConfig(
+        model="squeezenet1_1", image_size=32, num_classes=10, cuda_graphs=True
+    )
 
     assert batch_size.fits(config, CPU, 4)
     assert captured == [4]

@@ -129,7 +129,8 @@ def test_window_steps_by_mean():
 
 
 def test_two_ranks_without_a_length_end_at_the_same_step(small):
-    config = small(gpus=2, tensorboard=False).replace(steps=None, warmup_steps=3)
+    # Its steps sleep: quick ones would compute for all of the time.
+    config = small(gpus=2, model="slow").replace(steps=None, warmup_steps=3)
     assert config.has_time_window
 
     run = nbkit.launch(config).wait()

@@ -226,35 +226,6 @@ def test_who_normalises_a_model_that_has_no_batch_normalisation_is_not_known():
     }
 
 
-@pytest.fixture
-def inductor():
-    """Return torch.compile's settings, which are put back afterwards."""
-    import torch._inductor.config as settings
-
-    with settings.patch(layout_optimization=settings.layout_optimization):
-        yield settings
-
-
-def test_compiled_channels_first_stays_channels_first(inductor):
-    inductor.layout_optimization = True
-    config = ExperimentConfig(compile=True, memory_format="channels_first")
-
-    format_ = Precision(config, CPU)
-
-    assert inductor.layout_optimization is False
-    model = nn.Sequential(nn.BatchNorm2d(4))
-    assert format_.kernels(model, 8) == {"batch_norm": "inductor"}
-
-
-@pytest.mark.parametrize("setting", [True, False])
-def test_compiled_channels_last_is_left_to_torch(inductor, setting):
-    inductor.layout_optimization = setting
-
-    Precision(ExperimentConfig(compile=True), CPU)
-
-    assert inductor.layout_optimization is setting
-
-
 @pytest.mark.parametrize("without", ["affine", "track_running_stats"])
 def test_who_normalises_with_less_than_all_weights_is_not_known(without):
     model = nn.Sequential(nn.BatchNorm2d(4, **{without: False}))
