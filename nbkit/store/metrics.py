@@ -30,7 +30,6 @@ class JsonLinesWriter:
         self._is_torn = False
         """Whether a write has failed, and its half line may be there."""
         try:
-            path.parent.mkdir(0o755, parents=True, exist_ok=True)
             # Not through a link, which others may have made in an older folder.
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
             self._fd = os.open(path, flags, 0o644)

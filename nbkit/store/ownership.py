@@ -26,9 +26,10 @@ _LONGEST_HOST = 64
 """Characters of a host's name, by Linux."""
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, unless it is there."""
-    missing = [parent for parent in path.parents if not parent.exists()]
+def make_folder(path: Path, below: Path | None = None) -> None:
+    """Make a folder and all above it that are missing, up to `below`, a run's own."""
+    parents = [it for it in path.parents if below is None or below in it.parents]
+    missing = [parent for parent in parents if not parent.exists()]
     for folder in reversed([path, *missing]):
         folder.mkdir(FOLDER_MODE, exist_ok=True)
 

@@ -63,7 +63,7 @@ def save(
     # What a killed save has left there is overwritten: each rank writes the same files.
     staged = folder / f".{path.name}.new"
     try:
-        make_folder(staged)
+        make_folder(staged, folder.parent)
         _write(staged / f"rank_{rank}.pt", rank_state)
         if rank == 0:
             _write(staged / "state.pt", state)

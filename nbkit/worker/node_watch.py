@@ -101,7 +101,7 @@ class NodeWatch:
 
     def start(self) -> None:
         """Tell of this host, from now on until torchrun ends."""
-        make_folder(self.file.parent)
+        make_folder(self.file.parent, self._paths.root)
         write_json(self.file, self._status)
         threading.Thread(target=self._run, name="nbkit-node", daemon=True).start()
 

@@ -85,7 +85,7 @@ class StepProfile:
 
     def _write_trace(self, traced: Any) -> None:
         path = self._paths.profile
-        make_folder(path.parent)
+        make_folder(path.parent, self._paths.root)
         # Its name's end says that it is compressed.
         temporary = path.with_name(f".{path.name}")
         try:

@@ -80,7 +80,7 @@ class Rank:
             )
             raise ConfigError(message)
         process = paths.rank(attempt, rank).process
-        make_folder(process.parent)
+        make_folder(process.parent, paths.root)
         retry_io(lambda: write_json(process, ProcessIdentity.of().to_dict()))
         heartbeat = _open_inherited("NBKIT_HEARTBEAT_FD", os.O_RDWR)
         board = HeartbeatBoard(heartbeat, local_world_size) if heartbeat else None

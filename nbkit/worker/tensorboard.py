@@ -46,7 +46,7 @@ class TensorBoard:
 
         if self._writer is None:
             folder = self._rank.paths.tensorboard
-            make_folder(folder)
+            make_folder(folder, self._rank.paths.root)
             self._writer = EventFileWriter(str(folder), flush_secs=_FLUSH_SECONDS)
             if self._rank.attempt:
                 # TensorBoard then drops what the attempt before wrote after this step.

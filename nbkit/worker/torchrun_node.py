@@ -91,7 +91,7 @@ class NodeLogs(LogsSpecs):
         places = LogsDest()
         for local_rank, variables in envs.items():
             files = self._paths.rank(self._attempt, int(variables["RANK"]))
-            make_folder(files.root)
+            make_folder(files.root, self._paths.root)
             places.stdouts[local_rank] = str(files.stdout)
             places.stderrs[local_rank] = str(files.stderr)
             places.error_files[local_rank] = str(files.error)

@@ -121,3 +121,10 @@ def test_describe_environment_shadowed_version(tmp_path, paths, monkeypatch):
 
     lines = (paths.code / "packages.txt").read_text().splitlines()
     assert [one for one in lines if one.startswith("shadowed=")] == ["shadowed==2.0"]
+
+
+def test_describe_environment_removed_run(paths):
+    paths.root.rmdir()
+    with pytest.raises(FileNotFoundError):
+        describe_environment(paths, {})
+    assert not paths.root.exists()

@@ -76,10 +76,9 @@ def test_writer_nan_is_null(tmp_path):
 
 
 def test_writer_removed_folder(tmp_path):
-    folder = tmp_path / "run"
-    writer = JsonLinesWriter(folder / "metrics.jsonl")
+    writer = JsonLinesWriter(tmp_path / "metrics.jsonl")
     writer.write({"step": 1})
-    shutil.rmtree(folder)
+    shutil.rmtree(tmp_path)
 
     with pytest.raises(StoreError, match="the run folder was removed"):
         writer.write({"step": 2})

@@ -31,7 +31,7 @@ __all__ = ["plugins", "small", "store"]
 
 @pytest.fixture
 def rank(tmp_path):
-    yield Rank(RunPaths(tmp_path / "run"), 0, 0, 1, 1, 0, None)
+    yield Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
     context.log_with(None)
 
 

@@ -55,7 +55,7 @@ def profiled(small, tmp_path):
 
     class Rank:
         rank = 0
-        paths = RunPaths(tmp_path / "run")
+        paths = RunPaths(tmp_path)
 
     def profile():
         config = small(profile=True, warmup_steps=0, steps=9)

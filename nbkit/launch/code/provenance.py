@@ -90,7 +90,7 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     diff = _git_bytes(cwd, *_DIFF)
     untracked = _git(cwd, *_UNTRACKED)
     if diff:
-        make_folder(paths.code)
+        make_folder(paths.code, paths.root)
         write_file(paths.code / "diff.patch", diff)
     elif diff is not None:
         # An earlier attempt may have had one.
@@ -115,7 +115,7 @@ def describe_environment(
     for dist in metadata.distributions():
         # The first one found is the one that is imported.
         packages.setdefault((dist.metadata["Name"] or "").lower(), dist.version)
-    make_folder(paths.code)
+    make_folder(paths.code, paths.root)
     lines = [f"{name}=={packages[name]}" for name in sorted(packages) if name]
     write_file(paths.code / "packages.txt", ("\n".join(lines) + "\n").encode())
     shown = [

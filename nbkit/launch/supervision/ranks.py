@@ -141,7 +141,7 @@ def _start_rank(
     variables: Mapping[str, str],
 ) -> RankProcess:
     files = paths.rank(plan.attempt, local_rank)
-    make_folder(files.root)
+    make_folder(files.root, paths.root)
     inherited = [plan.lifeline_fd, plan.heartbeat_fd, *plan.lease_fds]
     if local_rank == 0:
         inherited.append(plan.listen_fd)
