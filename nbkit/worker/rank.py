@@ -58,6 +58,10 @@ class Rank:
     @classmethod
     def enter(cls, root: Path) -> Rank:
         """Return this rank, after writing its process identity."""
+        # A process that leaves the run must not take the leases of its devices along.
+        for path in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # that of the listing
+                os.set_inheritable(int(path.name), int(path.name) < 3)
         # Before any thread is started: each would have to block it by itself.
         signal.pthread_sigmask(signal.SIG_BLOCK, {COLLECTIVES_SIGNAL})
         try:

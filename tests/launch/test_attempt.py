@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import signal
 import time
 from types import SimpleNamespace
 
@@ -117,6 +118,31 @@ def test_attempt_whose_rank_cannot_be_killed(
     assert journal.events[-1] == "cannot_be_killed"
     state, cause = attempt.verdict()
     assert (state, (cause or {})["kind"]) == ends
+
+
+class SavingRanks(Ranks):
+    """Two ranks of which one saves when it is asked to end, and the other ends."""
+
+    def wait(self, seconds):
+        self._looks += 1
+        number = {3: 1, 60: 0}.get(self._looks)
+        if number is None:
+            return []
+        rank = self.ranks[number]
+        rank.ended_at, rank.returncode = 1.0, -signal.SIGTERM * number
+        return [rank]
+
+
+def test_attempt_whose_rank_saves_in_its_grace_period(attempt_of, hasty_clock):
+    ranks = SavingRanks(*[Beat(1, Phase.COMPUTE, 1)] * 2)
+    request = {"by": "user", "grace_seconds": 3600.0}
+    fields = {"task": "script", "gpus": 2, "hang_timeout_seconds": None}
+    attempt, _ = attempt_of(ranks, Journal(), [request], **fields)
+
+    attempt.run()
+
+    assert ranks.kills == 0
+    assert attempt.verdict()[0] is RunState.STOPPED
 
 
 @pytest.mark.parametrize(("task", "rank"), [("train", None), ("function", 1)])

@@ -23,6 +23,7 @@ from tests.launch.test_functions import launch
 from tests.waiting import patient, wait_until
 
 SLEEP = ["sleep", "600"]
+PROCESSES = ("own", "bare", "twice", "shell")
 
 
 def leave_processes(folder: str, how: str) -> None:
@@ -39,6 +40,8 @@ def leave_processes(folder: str, how: str) -> None:
     subprocess.run([sys.executable, "-c", twice, f"{folder}/twice"], check=True)
     while not Path(folder, "twice").exists() or not Path(folder, "twice").read_text():
         time.sleep(0.01)
+    # It closes no descriptor that this process hands down.
+    os.system(f"setsid sleep 600 & echo $! > {folder}/shell")
     nbkit.log({"started": 1})
     if how == "failed":
         raise ValueError(how)
@@ -56,7 +59,7 @@ def test_detached_processes_after_run(how, tmp_path, lasting):
     run.wait(patient(60), raise_on_failure=False)
 
     assert run.state == how
-    pids = [int((tmp_path / name).read_text()) for name in ("own", "bare", "twice")]
+    pids = [int((tmp_path / name).read_text()) for name in PROCESSES]
     alive = [pid for pid in pids if psutil.pid_exists(pid)]
     told = [
         {one["pid"] for one in event["processes"]}
@@ -73,6 +76,9 @@ def test_detached_processes_after_run(how, tmp_path, lasting):
     try:
         assert alive == pids
         assert len(told[0]) == 2
+        # Nor does it hold what was the run's, such as the leases of its devices.
+        open_files = Path(f"/proc/{pids[-1]}/fd").iterdir()
+        assert {path.name for path in open_files} <= {"0", "1", "2"}
         # Nor does what comes later end them.
         run.stop()
         assert sweep(run.run_id) == []

@@ -12,13 +12,14 @@ import pytest
 
 from nbkit.cli.main import main
 from nbkit.errors import ConfigError, StoreError
+from nbkit.launch.manual.ranks import give_orders
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.launch.supervision.supervisor import supervise
 from nbkit.reading import is_gone
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import write_json
+from nbkit.store.record import read_json, write_json
 from tests.widgets.stored_run import WrittenRun
 
 STOP = {"by": "ann", "grace_seconds": 5.0}
@@ -100,6 +101,14 @@ def test_look_unreadable_request(paths, requests, fail, is_damaged):
 
     with pytest.raises(StoreError):
         requests.look()
+
+
+def test_give_orders_file_server_silent(paths, fail):
+    paths.orders(0).parent.mkdir(parents=True)
+
+    fail(errno.EIO)
+    give_orders(paths, 0, ["terminate"])
+    assert read_json(paths.orders(0)) == {"do": ["terminate"]}
 
 
 def test_write_heartbeat_file_server_silent(paths, journal, fail):

@@ -10,6 +10,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError, StoreError
 from nbkit.launch.supervision.ranks import LookClock, WatchedRank
+from nbkit.reading import retry_io
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -31,7 +32,7 @@ def give_orders(paths: RunPaths, attempt: int, orders: Sequence[str]) -> None:
     """Tell every host of a run what to do: ``terminate``, ``stacks``, ``kill``."""
     path = paths.orders(attempt)
     if path.parent.is_dir():
-        write_json(path, {"do": list(orders)})
+        retry_io(lambda: write_json(path, {"do": list(orders)}))
 
 
 class TorchrunNode:
@@ -227,8 +228,8 @@ class ManualRanks:
 
     def _order(self, order: str) -> None:
         if order not in self._orders:
+            give_orders(self._paths, self._attempt, [*self._orders, order])
             self._orders.append(order)
-            give_orders(self._paths, self._attempt, self._orders)
 
     def _read_reports(self) -> bool:
         """Read the hosts' reports; return whether they were read now."""

@@ -30,6 +30,7 @@ from nbkit.launch.supervision.supervisor import (
     end_before_ranks,
     supervise,
 )
+from nbkit.reading import retry_io
 from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, utc_now
@@ -251,7 +252,7 @@ def requeue_if_due(
     """Put a run into the queue again if it should continue; return whether it is."""
     slurm = run.config.slurm
     # A run that was asked to stop must not wait again.
-    if not slurm.slurm_requeue or read_json(run.paths.stop) is not None:
+    if not slurm.slurm_requeue or retry_io(lambda: read_json(run.paths.stop)):
         return False
     restarts_left = slurm.slurm_max_num_timeout - timeouts
     state, cause = ended

@@ -235,14 +235,13 @@ class Attempt:
             self._end_others()
 
     def _end_others(self) -> None:
-        """End ranks that wait for a lost one, whatever they were asked to do."""
+        """End ranks that wait for a lost one."""
         if not self._config.has_entry:
             self._end_within(_AFTERMATH_SECONDS)
-            return
-        if self.stop is None:  # else they are asked already
+        elif self.stop is None:  # else they are asked already, and have their grace
             now = time.monotonic()
             self._ask_others_at = min(self._ask_others_at, now + _AFTERMATH_SECONDS)
-        self._end_within(_AFTERMATH_SECONDS + _HANDLERS_SECONDS)
+            self._end_within(_AFTERMATH_SECONDS + _HANDLERS_SECONDS)
 
     def _end_within(self, seconds: float) -> None:
         limit = time.monotonic() + seconds
