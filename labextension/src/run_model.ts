@@ -183,6 +183,7 @@ export class RunModel {
 
   private _tell(message: IViewMessage): void {
     if (message.kind === 'gone' || message.kind === 'busy') {
+      this._stream.close(); // or its silence would open it again
       this.onGone(String(message.message));
     } else {
       [...this._listeners].forEach(listener => listener(message));

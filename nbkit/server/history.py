@@ -92,7 +92,6 @@ class _Ring:
         before, last = self._newest, self._last
         if slot != before:
             self._advance(slot)
-            self._sums = {}
         self._last = t
         means: dict[HistorySeries, int] = {}
         for series, value in values.items():
@@ -108,8 +107,9 @@ class _Ring:
                 self._write(missed, means)
 
     def fill(self, past: Sequence[tuple[float, Values]], now: float) -> None:
-        if self._newest is None:
-            self._advance(int(now // self.interval_seconds))
+        present = int(now // self.interval_seconds)
+        if self._newest is None or present > self._newest:
+            self._advance(present)
         sums: dict[tuple[int, HistorySeries], list[float]] = {}
         last = -math.inf
         for t, values in past:
@@ -179,7 +179,7 @@ class _Ring:
             for column in self.columns.values():
                 for gap in range(first, slot + 1):
                     column[gap % self._count] = GAP
-        self._newest = slot
+        self._newest, self._sums = slot, {}
 
     def _set_back(self, slot: int) -> None:
         """Drop what is ahead of a clock that was set back."""

@@ -216,7 +216,7 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
 def other_nodes(run_id: str) -> dict[str, Any]:
     """Return the newest values of the run's nodes but this host."""
     run = StoredRun(find_exactly(run_id))
-    files = nodes_of(run.paths)
+    files = nodes_of(run.paths, run.record)
     devices = map(str, devices_of(run.record))
     return {
         "nodes": newest_by_node(files[:MOST_NODES], list(devices)),

@@ -94,10 +94,19 @@ def queue_of(run: StoredRun) -> Row:
     return {"queue": {name: queue[name] for name in names} | {"reason": reason}}
 
 
-def nodes_of(paths: RunPaths) -> list[Path]:
-    """Return the files of samples of a run's nodes other than this host."""
-    files = paths.system_files()
-    return [file for file in files if file.stem != hostname()]
+def nodes_of(paths: RunPaths, record: Row) -> list[Path]:
+    """Return the files of samples of a run's present nodes other than this host."""
+    nodes = ((record.get("launch") or {}).get("job") or {}).get("nodes")
+    return [
+        file
+        for file in paths.system_files()
+        if file.stem != hostname() and (not nodes or file.stem in nodes)
+    ]
+
+
+def num_nodes(paths: RunPaths, record: Row) -> Row:
+    """Return how many other nodes a run has now."""
+    return {"num_nodes": len(nodes_of(paths, record))}
 
 
 def last_heartbeat(paths: RunPaths, begun: bool) -> Row:

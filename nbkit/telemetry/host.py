@@ -100,7 +100,14 @@ def hardware_in(folder: Path) -> set[str]:
     # hardware device carries: to add them would count the same bytes again.
     if not folder.is_dir():
         return set()
-    return {entry.name for entry in folder.iterdir() if (entry / "device").exists()}
+    return {
+        entry.name
+        for entry in folder.iterdir()
+        if (entry / "device").exists()
+        # NVMe multipath and virtual cards with a pass-through card pass on, too.
+        and "nvme-subsystem" not in entry.resolve().parts
+        and not (entry / "master" / "device").exists()
+    }
 
 
 def _sums(counters: list[Any], *fields: str) -> tuple[int | None, ...]:

@@ -106,16 +106,20 @@ def test_the_past_fills_gaps_and_changes_nothing_else():
         [NOON + t, {"GPU-0": row(10), "GPU-1": row(20)}, [30, 30]] for t in range(7)
     ]
     history.fill(rows, NOON + 5)
+    history.add(2, NOON + 5, {"GPU-0": row(80)}, (80, 80))
 
     fine = history.parts()[0]
     assert fine["t0"] == NOON
-    assert column(fine) == [10, 10, 10, 10, 90]  # and nothing of the future
-    assert column(fine, "GPU-1") == [20] * 5
-    assert column(fine, "", "cpu_percent") == [30, 30, 30, 30, 90]
+    assert column(fine) == [10, 10, 10, 10, 90, 80]  # and nothing of the future
+    assert column(fine, "GPU-1") == [20] * 6
+    assert column(fine, "", "cpu_percent") == [30, 30, 30, 30, 90, 80]
 
 
-def test_the_past_comes_before_the_first_sample_too():
+@pytest.mark.parametrize("pause_seconds", [0, 7200])
+def test_the_past_comes_before_the_first_sample_too(pause_seconds):
     history = History(1.0)
+    if pause_seconds:  # somebody has looked before
+        history.add(0, NOON - pause_seconds, {}, (None, None))
     rows = [[NOON - 3600 + 30 * n, {"GPU-0": row(n)}, [n, n]] for n in range(100)]
     history.fill(rows, NOON)
 

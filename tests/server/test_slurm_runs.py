@@ -49,8 +49,8 @@ def _row():
     return row
 
 
-def _write_record(paths, state="running"):
-    launch = {"devices": ["GPU-a", "GPU-b"]}
+def _write_record(paths, state="running", nodes=()):
+    launch = {"devices": ["GPU-a", "GPU-b"], "job": {"nodes": nodes}}
     record = {"attempt": 0, "state": state, "supervisor": ELSEWHERE, "launch": launch}
     write_json(paths.record, {**record, "name": "far away"})
 
@@ -120,6 +120,8 @@ def test_a_run_under_way_says_how_many_other_hosts_tell_of_it(paths, slurm):
         _write_samples(paths, node)
 
     assert (_row()["state"], _row()["num_nodes"]) == ("running", 2)
+    _write_record(paths, nodes=["n2", "n7"])  # it was put back, and n1 is another's
+    assert _row()["num_nodes"] == 1
     _write_record(paths, "finished")
     assert _row()["num_nodes"] == 0
 

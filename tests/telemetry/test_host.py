@@ -78,6 +78,10 @@ def test_only_hardware_counts_and_not_what_lies_on_it(tmp_path):
         (tmp_path / name / "device").mkdir(parents=True)
     for name in ("dm-0", "loop0", "md127", "bond0", "docker0"):
         (tmp_path / name).mkdir()
+    (tmp_path / "nvme-subsystem" / "nvme1n1" / "device").mkdir(parents=True)
+    (tmp_path / "nvme1n1").symlink_to(tmp_path / "nvme-subsystem" / "nvme1n1")
+    (tmp_path / "vf0" / "device").mkdir(parents=True)
+    (tmp_path / "vf0" / "master").symlink_to(tmp_path / "eth0")
 
     assert host.hardware_in(tmp_path) == {"nvme0n1", "eth0"}
     assert host.hardware_in(tmp_path / "none") == set()
