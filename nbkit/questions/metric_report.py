@@ -15,6 +15,7 @@ from nbkit.questions.any_arms import (
     table_of_differences,
 )
 from nbkit.reports.arms import finished_arms
+from nbkit.reports.caveats import control_caveats
 from nbkit.reports.columns import Column, interval, table
 from nbkit.reports.conditions import WELCH, where_and_when
 from nbkit.reports.finite_arms import diverged_arms
@@ -84,18 +85,18 @@ def report(study: Study) -> Report:
     return Report(
         title=f"{study.name}: {metric.name} by arm",
         answer=answer,
-        untimed="" if metric.is_timed else answer,
+        untimed="" if metric.is_timed or any(control_caveats(controls)) else answer,
         tables=[
             table(
                 f"{metric.name} by arm ({metric.better} is better)",
                 _columns(base),
                 rows,
                 [
-                    *_discards(metric, values, base),
+                    *_discards(metric, values, base, control),
                     *(control.sentence for control in controls),
                 ],
             ),
-            table_of_differences(base, by_arm),
+            *([table_of_differences(base, by_arm)] if base in by_arm else []),
             process_starts(
                 by_arm,
                 Column(metric.name, lambda row: of_run[row[1].run_id], _number),
@@ -182,7 +183,7 @@ def metric_rows(
     """
 
     def verdict(arm: str) -> str:
-        of_arm = _verdict(metric, values[arm], values[base], ratios[arm])
+        of_arm = _verdict(metric, values[arm], values[base], ratios[arm], floor)
         flattered = {"better": arm, "worse": base}.get(of_arm)
         return "withheld" if flattered in diverged else of_arm
 
@@ -219,8 +220,10 @@ def _verdict(
     values: Sequence[float],
     base_values: Sequence[float],
     ratio: Ratio,
+    floor: NoiseFloor | None,
 ) -> str:
-    if metric.floors_worse(values, base_values) is not None:
+    is_noise = floor is not None and (floor.shows_difference or floor.covers(ratio))
+    if not is_noise and metric.floors_worse(values, base_values) is not None:
         return "worse"
     if ratio.n_a > 1 and len({*values}) == len({*base_values}) == 1:
         same = "no difference shown" if values[0] == base_values[0] else "withheld"
@@ -272,7 +275,8 @@ def _answer(
         ),
         "withheld": f"Verdict withheld: {row.arm} / {base}: {numbers}.",
     }[row.verdict]
-    many = f" Best of {len(compared)} arms." if len(compared) > 1 else ""
+    decided = [row for row in compared if row.verdict != "not enough runs"] or compared
+    many = f" Best of {len(decided)} arms." if len(decided) > 1 else ""
     if row.verdict != "no difference shown" or is_final:
         return first + many + noise
     return first + many + noise + _starts_needed(metric, ratio, floor)
@@ -298,13 +302,16 @@ def _starts_needed(metric: Metric, ratio: Ratio, floor: NoiseFloor | None) -> st
 
 
 def _discards(
-    metric: Metric, values: Mapping[str, Sequence[float]], base: str
+    metric: Metric,
+    values: Mapping[str, Sequence[float]],
+    base: str,
+    control: str | None,
 ) -> list[str]:
     """Return which arms were ended early, and why."""
     floors = {
         arm: metric.floors_worse(of_arm, values.get(base, ()))
         for arm, of_arm in values.items()
-        if arm != base
+        if arm not in (base, control)
     }
     return [
         f"{arm}: discarded, worse than {base} by {by:.0f} noise floors (limit "

@@ -120,11 +120,11 @@ class Arms:
             arm = max(decided, key=lambda arm: ratios[arm].estimate)
             best, floor = ratios[arm], self.noise_floor
             if floor is not None and floor.covers(best):
-                text = not_beyond(floor, self.baseline)
+                text = not_beyond(floor, self.baseline, len(decided) < len(ratios))
                 text = text if self.is_functional else f"N{text[1:]}"
             else:
                 text = f"{arm}: {ratio_text(best, self.baseline)}"
-                text += f"{best_of(len(ratios))}."
+                text += f"{best_of(len(decided))}."
         else:
             if self.baseline not in self.usable:
                 return NOTHING_COMPARED if self.is_comparison else ""
@@ -428,11 +428,14 @@ def _displacement(base: Spans, arm: Spans) -> float:
     return abs(fmean(between)) / total if between else 1.0
 
 
-def not_beyond(floor: NoiseFloor, baseline: str) -> str:
-    """Return the conclusion if the control differed by as much as any arm."""
+def not_beyond(floor: NoiseFloor, baseline: str, lacks_runs: bool) -> str:
+    """Return the conclusion if the control differed by as much as any arm.
+
+    If some arm ``lacks_runs`` for a verdict, it holds for the others.
+    """
     return (
-        f"no arm is faster than {baseline} by more than the A/A control differs "
-        f"({floor.difference})."
+        f"no arm{' with enough runs' * lacks_runs} is faster than {baseline} by more "
+        f"than the A/A control differs ({floor.difference})."
     )
 
 

@@ -25,6 +25,7 @@ from nbkit.review.claim_checks import claim_findings, claims_about
 from nbkit.review.findings import Audit, AuditFinding
 from nbkit.review.row_checks import row_findings
 from nbkit.review.run_checks import arm_findings, run_findings
+from nbkit.statistics import MINIMUM_RUNS
 from nbkit.store.paths import is_study
 from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.kinds import report_of_its_kind
@@ -137,7 +138,9 @@ def findings_of(study: Study) -> Audit:
         for run in runs
         for run_finding in run_findings(run)
     ]
-    findings += arm_findings(arms)
+    metric = study.metric
+    needed = MINIMUM_RUNS if metric is None else metric.minimum_runs
+    findings += arm_findings(arms, needed)
     for run in diverged:
         # It ended early: what else it lacks follows from that.
         findings += [

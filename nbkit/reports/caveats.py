@@ -49,7 +49,7 @@ def caveats(
     controls: Sequence[NoiseFloor], bottlenecks: ArmBottlenecks
 ) -> list[AuditFinding]:
     """Return why a result is not reliable, the most important reason first."""
-    differing = [*_of_controls(controls)]
+    differing = [*control_caveats(controls)]
     # A process that only holds memory changes nothing. A control shows that of one that
     # was there in its runs, and so in the runs of every arm.
     code = "other-gpu-processes"
@@ -176,7 +176,8 @@ def _of_disturbances(
         yield _caveat(code, arm, reason)
 
 
-def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[AuditFinding]:
+def control_caveats(controls: Sequence[NoiseFloor]) -> Iterator[AuditFinding]:
+    """Yield the caveat of the control that differs most from its baseline."""
     differing = [
         control
         for control in controls

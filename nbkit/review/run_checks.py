@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise, permutations
 from statistics import fmean
 from typing import Any
@@ -81,14 +82,17 @@ def run_findings(run: StoredRun) -> Iterator[AuditFinding]:
         yield from _too_fast(facts)
 
 
-def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[AuditFinding]:
+def arm_findings(
+    arms: Mapping[str, Sequence[StoredRun]], minimum_runs: int = MINIMUM_RUNS
+) -> Iterator[AuditFinding]:
     """Yield the findings on a comparison of arms."""
     known = {arm: [_Facts(run) for run in runs] for arm, runs in arms.items() if runs}
     if not known:
         return
     subject = ", ".join(known)
     claim = "a comparison" if len(known) > 1 else "a rate"
-    checks = (_few_runs, _mixed_environment, _confounded, _superlinear)
+    few_runs = partial(_few_runs, minimum_runs=minimum_runs)
+    checks = (few_runs, _mixed_environment, _confounded, _superlinear)
     for check in checks:
         for code, evidence in check(known):
             yield AuditFinding.of(code, subject, claim, evidence)
@@ -285,7 +289,7 @@ def _too_fast(facts: _Facts) -> Iterator[AuditFinding]:
 FactsByArm = Mapping[str, Sequence[_Facts]]
 
 
-def _few_runs(arms: FactsByArm) -> Iterator[Outcome]:
+def _few_runs(arms: FactsByArm, minimum_runs: int) -> Iterator[Outcome]:
     measured = {
         # A script's or function's number may be any metric.
         arm: sum(
@@ -294,10 +298,10 @@ def _few_runs(arms: FactsByArm) -> Iterator[Outcome]:
         )
         for arm, runs in arms.items()
     }
-    few = {arm: count for arm, count in measured.items() if count < MINIMUM_RUNS}
+    few = {arm: count for arm, count in measured.items() if count < minimum_runs}
     if few:
         counts = "; ".join(f"{arm}: {count}" for arm, count in few.items())
-        yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} runs per arm"
+        yield "few-runs", f"{counts}; a verdict needs {minimum_runs} runs per arm"
 
 
 def _mixed_environment(arms: FactsByArm) -> Iterator[Outcome]:

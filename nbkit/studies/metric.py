@@ -17,8 +17,8 @@ from nbkit.studies.durations import run_seconds
 Better = Literal["higher", "lower"]
 
 _TIMED = re.compile(
-    r"sec|time|latency|throughput|speed|mfu|flops|duration|elapsed|energy|joule|power|"
-    r"watt|[/_]s(?![a-z])|(?<![a-z])(?:ms|dt|wall|[a-z]?ps|k?wh)(?![a-z])",
+    r"sec|minute|hour|time|duration|elapsed|latency|throughput|bandwidth|speed|mfu|flops|"
+    r"energy|joule|power|watt|[/_]s(?![a-z])|/min(?![a-z])|(?<![a-z])(?:ms|dt|wall|[a-z]?ps|k?wh)(?![a-z])",
     re.IGNORECASE,
 )
 """Names of times, rates and energies."""

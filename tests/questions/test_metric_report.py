@@ -105,7 +105,8 @@ def logged(small, losses, **fields):
     """Return a study whose runs logged these losses, one for each repeat."""
     repeats = max(1, *map(len, losses.values()))
     fields = {"metric": "val_loss", "better": "lower", "repeats": repeats, **fields}
-    study = nbkit.Study.create("loss", {arm: small() for arm in losses}, **fields)
+    arms = {arm: small() for arm in losses if not arm.endswith(" again")}
+    study = nbkit.Study.create("loss", arms, **fields)
     write_runs(study, dict.fromkeys(losses, 100.0))
     content = json.loads(study.paths.study.read_text())
     runs = content["runs"]
@@ -162,7 +163,34 @@ def test_metric_report_answers_by_an_arm_with_a_verdict(small):
     made = make(logged(small, losses))
 
     assert " new is better than base: val_loss 1.6 vs. 2," in made.answer
-    assert "Best of 3 arms." in made.answer
+    assert "Best of 2 arms." in made.answer
+
+
+@pytest.mark.parametrize(("again", "verdict"), [(2.2, "withheld"), (2.0005, "worse")])
+def test_metric_report_by_its_control(small, again, verdict):
+    scatter = [0.999, 0.9995, 1.0, 1.0005, 1.001]
+    medians = {"base": 2.0, "new": 2.1, "base again": again}
+    losses = {arm: [it * loss for it in scatter] for arm, loss in medians.items()}
+
+    made = make(logged(small, losses, control="base", discard_floors=5))
+
+    assert {it["arm"]: it["verdict"] for it in made.result["rows"]}["new"] == verdict
+    # A control that differs makes more than rates and times unreliable.
+    assert made.answer.startswith("Inconclusive") == (verdict == "withheld")
+    assert "base again: discarded" not in str(made.tables[0].notes)
+
+
+def test_metric_report_without_a_base_has_no_comparison(small):
+    study = logged(small, {"base": [NAN], "new": [1.0]}, minimum_runs=2)
+
+    assert make(study).answer.startswith("new: val_loss 1, n=1. base: not finite")
+    assert nbkit.audit(study).counts
+
+
+def test_audit_takes_the_runs_that_a_study_needs(small):
+    study = logged(small, {"base": LOSSES[:3], "new": LOWER[:3]}, minimum_runs=3)
+
+    assert "few-runs" not in nbkit.audit(study).counts
 
 
 def test_metric_report_names_the_best_of_better_arms(small):

@@ -65,7 +65,7 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
             ],
         ),
         ([BASELINE, SLOWER, BF16], ["bf16", "of the first loss."]),
-        ([BASELINE, ONCE, BF16], ["bf16, channels_last trains 200", "faster (best of"]),
+        ([BASELINE, ONCE, BF16], ["bf16, channels_last trains 200", "n=5): faster. "]),
         (
             [BASELINE, WRONG],
             ["No arm except fp32, channels_last passed", "Excluded: fp16"],

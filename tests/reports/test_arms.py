@@ -106,6 +106,19 @@ def test_needed_sentence_small_difference():
     assert cells(found.certainty, "b")["needed for a verdict"] == "more than 100 runs"
 
 
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(106.0, "a: 1.06x ["), (100.5, "No arm with enough runs is faster than base by")],
+)
+def test_arms_sentence_of_arms_with_enough_runs(rate, text):
+    rates = {"base": STEADY, "a": [rate / 100 * it for it in STEADY], "b": [200.0]}
+    rates["base again"] = [1.01 * it for it in STEADY]
+    found = Arms({arm: runs(of) for arm, of in rates.items()}, "base", "base again")
+
+    assert found.sentence.startswith(text)
+    assert "best of" not in found.sentence
+
+
 def test_arms_sentence_cpu():
     found = Arms({"a": runs(STEADY, device_type="cpu")}, "a")
 

@@ -10,7 +10,8 @@ from nbkit.launch.run import Run
 from nbkit.studies.metric import Metric
 
 TIMED = "tokens/s tok_s it/s fps dt Throughput MFU energy_joules step_ms elapsed"
-UNTIMED = "val_loss bits/step steps val/score tokens_seen top1_accuracy"
+TIMED += " minutes gpu_hours images_per_minute tokens/min bandwidth"
+UNTIMED = "val_loss bits/step steps val/score tokens_seen top1_accuracy loss_min"
 
 
 @pytest.mark.parametrize("name", TIMED.split())

@@ -248,7 +248,7 @@ def computed_sentence(
     elif best is None:
         text = f"No format keeps the accuracy of {baseline}"
     else:
-        of = _best_of(len(shown), len(hidden))
+        of = _best_of(len(decided), len(hidden))
         text = _clause(best, accuracies.get(best.arm), baseline) + of
     least = max(1.0, _estimate(best) if best else 1.0)
     losing = [

@@ -57,9 +57,10 @@ def computed_sentence(
     if best is None:
         text = f"No arm except {baseline} passed the loss check"
     elif floor is not None and best.against and floor.covers(best.against):
-        text = f"N{not_beyond(floor, baseline)[1:]}".rstrip(".")
+        text = not_beyond(floor, baseline, len(decided) < len(sound))
+        text = f"N{text[1:]}".rstrip(".")
     else:
-        text = _speedup(best, base, best_of(len(sound))) + _loss_parity(best, steps)
+        text = _speedup(best, base, best_of(len(decided))) + _loss_parity(best, steps)
     least = max(1.0, _estimate(best) if best else 1.0)
     not_counted = [
         arm for arm in compared if arm not in sound and _estimate(arm) > least
