@@ -69,6 +69,9 @@ export class RunModel {
 
   /** Follow the run while the view is seen, and for a short look at another tab. */
   follow(isSeen: boolean): void {
+    if (isSeen === this._isSeen) {
+      return; // A view says so every second, and must not hasten the next attempt.
+    }
     this._isSeen = isSeen;
     if (isSeen) {
       window.clearTimeout(this._closing);

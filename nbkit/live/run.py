@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -27,7 +27,13 @@ from nbkit.store.progress import (
     progress,
     total_steps,
 )
-from nbkit.store.record import RunState, read_json, report_corruption
+from nbkit.store.record import (
+    RunState,
+    device_uuids,
+    job_nodes,
+    read_json,
+    report_corruption,
+)
 from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
@@ -106,11 +112,14 @@ class LiveRun:
             self._worker, self._worker_stamp = self.run.worker, stamp
         has_all = self.metrics.read(limit_seconds)
         self.devices.read(self._device_uuids(), is_over=self.state.is_final)
+        # Slurm may have put it on other nodes.
+        nodes = job_nodes(self._record)
+        rows = [row for row in self.devices.rows() if not nodes or row["host"] in nodes]
         self._parts = {
             "head": self._head(),
             "numbers": self._numbers(has_all=has_all),
-            "devices": self.devices.rows()[:_MOST_DEVICES],
-            "more_devices": max(0, len(self.devices.rows()) - _MOST_DEVICES),
+            "devices": rows[:_MOST_DEVICES],
+            "more_devices": max(0, len(rows) - _MOST_DEVICES),
             "config": self._fields,
             "curves": [*self.metrics.series, *self.devices.series],
             "num_omitted": len(self.metrics.omitted),
@@ -177,8 +186,7 @@ class LiveRun:
         return {name: line for name, line in every.items() if name in sent}
 
     def _device_uuids(self) -> list[str]:
-        launch: Mapping[str, Any] = self._record.get("launch") or {}
-        return [str(uuid) for uuid in launch.get("devices") or []]
+        return device_uuids(self._record, self._worker)
 
     def _head(self) -> Values:
         record, state = self._record, self.state

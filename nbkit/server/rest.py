@@ -17,12 +17,13 @@ from nbkit.live.nodes import MOST_NODES, newest_by_node
 from nbkit.server.handler import READ_ONLY, ApiHandler
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
 from nbkit.server.report_pages import REPORT_ROUTES
-from nbkit.server.run_row import devices_of, nodes_of
+from nbkit.server.run_row import nodes_of
 from nbkit.server.run_table import NEWEST, find_exactly, is_own
 from nbkit.server.run_view import RUN_VIEW_ROUTES
 from nbkit.server.stream import SCHEMA
 from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES
 from nbkit.server.websocket import StreamHandler
+from nbkit.store.record import device_uuids
 from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.notebooks import notebook
 
@@ -217,9 +218,9 @@ def other_nodes(run_id: str) -> dict[str, Any]:
     """Return the newest values of the run's nodes but this host."""
     run = StoredRun(find_exactly(run_id))
     files = nodes_of(run.paths, run.record)
-    devices = map(str, devices_of(run.record))
+    devices = device_uuids(run.record, run.worker)
     return {
-        "nodes": newest_by_node(files[:MOST_NODES], list(devices)),
+        "nodes": newest_by_node(files[:MOST_NODES], devices),
         "num_more": max(0, len(files) - MOST_NODES),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.progress import total_steps
-from nbkit.store.record import RunState, iso, unix_seconds
+from nbkit.store.record import RunState, iso, job_nodes, unix_seconds
 from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
@@ -96,7 +96,7 @@ def queue_of(run: StoredRun) -> Row:
 
 def nodes_of(paths: RunPaths, record: Row) -> list[Path]:
     """Return the files of samples of a run's present nodes other than this host."""
-    nodes = ((record.get("launch") or {}).get("job") or {}).get("nodes")
+    nodes = job_nodes(record)
     return [
         file
         for file in paths.system_files()

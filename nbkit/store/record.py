@@ -11,7 +11,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -196,6 +196,20 @@ def of_newest_attempt(
     """Return a record; an empty one if it is still that of the attempt before."""
     launched = submission["attempt"] if submission else 0
     return record if record.get("attempt", -1) >= launched else {}
+
+
+def job_nodes(record: Mapping[str, Any]) -> list[str]:
+    """Return the nodes of a run's scheduler job; empty without one."""
+    return ((record.get("launch") or {}).get("job") or {}).get("nodes") or []
+
+
+def device_uuids(record: Mapping[str, Any], worker: Mapping[str, Any]) -> list[str]:
+    """Return the UUIDs of a run's devices; empty if neither lease nor ranks say."""
+    leased = (record.get("launch") or {}).get("devices")
+    used = [device["uuid"] for device in worker.get("devices") or []]
+    # Of a function, rank 0 alone says where it is.
+    is_complete = len(used) == worker.get("world_size")
+    return [str(uuid) for uuid in leased or (used if is_complete else []) if uuid]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

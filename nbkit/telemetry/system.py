@@ -80,11 +80,13 @@ class _Gpu:
         if used is not None:
             self.memory_used_bytes_max = max(used, self.memory_used_bytes_max or 0)
 
-    def between(self, before: GpuSample, after: GpuSample, seconds: float) -> None:
-        if before.energy_joules is not None and after.energy_joules is not None:
-            used = after.energy_joules - before.energy_joules
-            if used >= 0:  # the counter starts again when the driver is reloaded
-                self.energy_joules = (self.energy_joules or 0.0) + used
+    def count_energy(self, before: float | None, after: float) -> None:
+        if before is not None:
+            # The counter starts again when the driver is reloaded.
+            used = max(0.0, after - before)
+            self.energy_joules = (self.energy_joules or 0.0) + used
+
+    def between(self, before: GpuSample, seconds: float) -> None:
         if before.is_slowed is not None:
             slowed = seconds if before.is_slowed else 0.0
             self.slowed_seconds = (self.slowed_seconds or 0.0) + slowed
@@ -102,11 +104,14 @@ class _Sums:
     others: set[tuple[int, str | None]] = field(default_factory=set)
     """Other processes, each with the MIG instance that it uses."""
     _last: Sample | None = None
+    _counters: dict[str | None, float] = field(default_factory=dict)
+    """Energy counters of this attempt, as last read: a reading may be missing."""
 
     def begin(self, header: dict[str, Any]) -> None:
         """Begin an attempt; the time since the previous one does not count."""
         self.header = header
         self._last = None
+        self._counters.clear()
 
     def add(self, sample: Sample) -> None:
         self.samples += 1
@@ -117,7 +122,11 @@ class _Sums:
             sums = self.gpus.setdefault(gpu.uuid or str(gpu.index), _Gpu())
             sums.add(gpu)
             if gpu.uuid in before:
-                sums.between(before[gpu.uuid], gpu, passed)
+                sums.between(before[gpu.uuid], passed)
+            # The counter of a GPU with MIG instances is that of all of them.
+            if gpu.energy_joules is not None and not gpu.mig_instances:
+                sums.count_energy(self._counters.get(gpu.uuid), gpu.energy_joules)
+                self._counters[gpu.uuid] = gpu.energy_joules
             if gpu.processes is not None:
                 for process in gpu.processes:
                     if process.pid in self.run_pids:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from nbkit.telemetry.sample import GpuProcess, GpuSample, Sample
+from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample, Sample
 from nbkit.telemetry.system import summarise_system, summarise_systems
 
 
@@ -38,6 +39,7 @@ def test_energy_and_time_leave_out_the_pause_between_attempts(tmp_path):
         path,
         {"driver_version": "570.1"},
         Sample(t=0, gpus=(_gpu(1000.0),)),
+        Sample(t=0.5, gpus=(_gpu(None),)),  # the driver said nothing
         Sample(t=1, gpus=(_gpu(1300.0),)),
         {"driver_version": "570.2"},
         Sample(t=100, gpus=(_gpu(9000.0),)),
@@ -48,7 +50,7 @@ def test_energy_and_time_leave_out_the_pause_between_attempts(tmp_path):
 
     assert sums["gpus"]["GPU-a"]["energy_joules"] == 900
     assert sums["seconds"] == 3
-    assert sums["samples"] == 4
+    assert sums["samples"] == 5
     assert sums["driver_version"] == "570.2"
 
 
@@ -106,11 +108,14 @@ def test_of_a_divided_gpu_those_on_the_instance_of_a_rank_are_strangers(tmp_path
     pids = (7, "MIG-a"), (8, "MIG-a"), (9, "MIG-b"), (10, "MIG-b")
     processes = tuple(GpuProcess(pid=pid, mig_uuid=part) for pid, part in pids)
     # Those of other instances may be seen before the rank is.
-    before = GpuSample(index=0, uuid="GPU-a", processes=processes[1:])
-    gpu = GpuSample(index=0, uuid="GPU-a", processes=processes)
-    _write(path, {}, Sample(t=0, gpus=(before,)), Sample(t=1, gpus=(gpu,)))
+    instances = tuple(MigSample(uuid=part) for part in ("MIG-a", "MIG-b"))
+    whole = GpuSample(index=0, uuid="GPU-a", energy_joules=9.0, mig_instances=instances)
+    samples = [replace(whole, processes=of) for of in (processes[1:], processes)]
+    _write(path, {}, *(Sample(t=t, gpus=(gpu,)) for t, gpu in enumerate(samples)))
 
-    assert summarise_system(path, run_pids=[7])["other_gpu_processes"] == 1
+    sums = summarise_system(path, run_pids=[7])
+    assert sums["other_gpu_processes"] == 1
+    assert sums["gpus"]["GPU-a"]["energy_joules"] is None  # that of all instances
 
 
 def test_what_was_never_told_stays_unknown(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import DAMAGE_ERRORS, read_json, unix_seconds
+from nbkit.store.record import DAMAGE_ERRORS, device_uuids, read_json, unix_seconds
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
 from nbkit.telemetry.gpu_faults import faults, last_readings
 
@@ -54,11 +54,7 @@ def _names(paths: RunPaths) -> set[str]:
         worker, record = read_json(paths.worker) or {}, read_json(paths.record) or {}
     except StoreError:
         return set()
-    leased = (record.get("launch") or {}).get("devices")
-    used = [str(device["uuid"]) for device in worker.get("devices") or []]
-    # Of a function, rank 0 alone says where it is.
-    reported = used if len(used) == worker.get("world_size") else []
-    return set(leased or reported)
+    return {*device_uuids(record, worker)}
 
 
 def _began(paths: RunPaths) -> float:
