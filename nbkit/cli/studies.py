@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import aligned, say, write_json, write_lines
+from nbkit.errors import StoreError
 
 
 def add_to(commands: Commands) -> None:
@@ -135,13 +137,12 @@ def _import(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     if arguments.study is None:
         from nbkit.store.paths import study_folders
-        from nbkit.studies.stored_study import StoredStudy
 
-        studies = [StoredStudy(folder) for folder in reversed(study_folders())]
+        folders = study_folders()[::-1]
         if arguments.json:
-            write_json([study.study_id for study in studies])
+            write_json([folder.name for folder in folders])
         else:
-            write_lines([*map(repr, studies)] or ["No studies."])
+            write_lines([*map(_study_line, folders)] or ["No studies."])
         return 0
     from nbkit.questions.study_report import make, report
     from nbkit.studies.study import Study
@@ -152,6 +153,15 @@ def _report(arguments: argparse.Namespace) -> int:
     say("Making the report ...")
     write_lines([repr(report(arguments.study, folder=arguments.folder))])
     return 0
+
+
+def _study_line(folder: Path) -> str:
+    from nbkit.studies.stored_study import StoredStudy
+
+    try:
+        return repr(StoredStudy(folder))
+    except StoreError as error:  # the others are listed all the same
+        return f"<Study {folder.name}: {error}>"
 
 
 def _notebook(arguments: argparse.Namespace) -> int:

@@ -136,7 +136,7 @@ class Restarts:
         attempt = line.get("attempt", 0)
         newest = self._attempts[-1] if self._attempts else 0
         is_of_no_step = line["kind"] == "returned" or line.get("at_end")
-        if attempt <= newest or is_of_no_step:
+        if attempt <= newest or is_of_no_step or line.get("beside_steps"):
             return None
         kind, step = line["kind"], line["step"]
         # A step is repeated; an evaluation is repeated only after its step.

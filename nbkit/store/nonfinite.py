@@ -76,7 +76,8 @@ class FiniteReading:
     def take(self, line: Line) -> None:
         """Take in the next line."""
         kind, step = line["kind"], line.get("step", 0)
-        if line.get("attempt", 0) > self.attempt and kind != "returned":
+        is_of_step = kind != "returned" and not line.get("beside_steps")
+        if line.get("attempt", 0) > self.attempt and is_of_step:
             self.attempt = line["attempt"]
             first_step_again = step if kind in ("step", "log") else step + 1
             if self._reported is not None and self._reported.step >= first_step_again:

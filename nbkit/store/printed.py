@@ -9,7 +9,7 @@ from nbkit.reading import read_end
 
 NUMBER = (
     r"(?:[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-    r"(?![\w.]|,\d)|(?<!\w)[-+]?(?i:nan|inf(?:inity)?)(?!\w))"
+    r"(?!\w|\.\w|[,:]\d)|(?<!\w)[-+]?(?i:nan|inf(?:inity)?)(?!\w))"
 )
 """Pattern of a number without a unit: ``0.5``, ``1e-3``, ``12,345.6``, ``nan``."""
 

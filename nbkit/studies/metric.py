@@ -142,9 +142,9 @@ class Metric:
         ]
         value = self._one_of(values, form) if values else None
         # A line that it prints at the end is newer than those of its steps.
-        if form is None and of_name and of_name[-1].get("printed"):
-            newest = _printed(printed, name)
-            value = value if newest is None else newest
+        is_printed = form is None and of_name and of_name[-1].get("printed")
+        if is_printed and name in printed:
+            value = _printed(printed, name)
         if value is None:
             value = getattr(run.summary, self.name, None)
         if value is None and self.name == SECONDS:
@@ -190,8 +190,8 @@ class Metric:
 
 def _printed(values: Mapping[str, float | None], name: str) -> float | None:
     """Return the value of the name, else that of ``final loss`` for ``loss``."""
-    names = [key for key in values if key == name or key.endswith(f" {name}")]
-    if not names:
+    names = [key for key in values if key.endswith(f" {name}")]
+    if name not in values and len(names) != 1:
         return None
-    value = values[name if name in values else names[-1]]
+    value = values[name if name in values else names[0]]
     return math.nan if value is None else value

@@ -140,7 +140,7 @@ def _software(device: torch.device | None) -> dict[str, Any]:
             "nccl": ".".join(map(str, torch.cuda.nccl.version())),
             "cudnn_benchmark": cudnn.benchmark,
             "cudnn_benchmark_limit": cudnn.benchmark_limit if cudnn.benchmark else None,
-            "tf32": _tf32(torch.backends.cuda.matmul),
+            "tf32": is_tf32(torch.backends.cuda.matmul),
         }
     return {
         "backend": group.get_backend() if group and group.is_initialized() else None,
@@ -149,7 +149,7 @@ def _software(device: torch.device | None) -> dict[str, Any]:
     }
 
 
-def _tf32(switches: Any) -> bool | None:
+def is_tf32(switches: Any) -> bool | None:
     """Return whether products use TF32; None if torch does not say."""
     # A user's function may have written the newer switch (from torch 2.9 on), after
     # which reading the older one is an error.

@@ -119,8 +119,12 @@ class LightningLog:
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Log the steps since the last line."""
-        if self._mark is not None and self._loss is not None:
+        if self._loss is not None:
             self._log(trainer, module)
+        # Lightning computes the last epoch's values after its validation.
+        self.on_validation_end(trainer, module)
+
+    on_test_end = on_validation_end
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""

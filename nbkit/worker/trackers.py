@@ -25,13 +25,16 @@ _LOSSES = (
 )
 """Tags of a training's loss, in lower case, which lists of runs show as ``loss``."""
 
+_BEGIN = re.compile(r"\s*(?:iter|step)", re.IGNORECASE)
 _STEP = re.compile(
-    r"\s*(?:iter(?:ation)?|step)\s*[:=]?\s*(\d{1,18})\b(?!\.)(?:\s*(?:/|of)\s*\d+)?",
+    r"\s*(?:iter(?:ation)?|step)\s*[:=]?\s*(\d{1,3}(?:,\d{3})+|\d{1,18})\b(?!\.|,\d)"
+    r"(?:\s*(?:/|of)\s*[\d,]+)?",
     re.IGNORECASE,
 )
 """How a training's line begins: ``iter 10: loss 2.31``, ``step 9/99: val loss 2.4``."""
 _VALUE = re.compile(
-    rf"([a-z][\w/-]*(?: [a-z][\w/-]*)?)\s*[:=]?\s*({NUMBER})(?!%)", re.IGNORECASE
+    rf"(?<![\w./-])([a-z][\w/-]*(?: [a-z][\w/-]*)?)\s*[:=]?\s*({NUMBER})(?!%)",
+    re.IGNORECASE,
 )
 """A name of one or two words, and a number without a unit."""
 
@@ -63,12 +66,16 @@ def follow_prints() -> None:
     @functools.wraps(write)
     def print_and_record(*printed: Any, **options: Any) -> None:
         write(*printed, **options)
-        [text] = printed if len(printed) == 1 else [None]
         is_printed = options.get("file") in (None, sys.stdout)
-        if is_printed and isinstance(text, str) and (step := _STEP.match(text)):
+        first = printed[0] if is_printed and printed else None
+        if not (isinstance(first, str) and _BEGIN.match(first)):
+            return
+        between = options.get("sep")
+        text = (" " if between is None else between).join(map(str, printed))
+        if step := _STEP.match(text):
             rest = _VALUE.findall(text[step.end() :])
             if values := {name: number(value) for name, value in rest}:
-                _record(Source.PRINT, values, int(step[1]))
+                _record(Source.PRINT, values, int(step[1].replace(",", "")))
 
     builtins.print = print_and_record
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nbkit.errors import RunError
 from nbkit.review.gpu_peaks import gpu_peaks
 from nbkit.worker.batch_counts import BatchCounts
+from nbkit.worker.facts import is_tf32
 from nbkit.worker.model_flops import ModelFlops
 from nbkit.worker.rank_context import Context, Source, context
 from nbkit.worker.usage import peak_memory
@@ -219,7 +220,8 @@ class TrainerCallback(TrainerLog):
     def _count(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        if model.training:
+        # A reference model of TRL is this one in training mode, without gradients.
+        if model.training and sys.modules["torch"].is_grad_enabled():
             tokens = kwargs.get("input_ids")
             self._counts.add([tokens, *args, *kwargs.values()], kwargs)
 
@@ -244,7 +246,7 @@ def _peak(
 
     if device is None or device.type != "cuda":
         return "the model is on a CPU"
-    precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    precision = "tf32" if is_tf32(torch.backends.cuda.matmul) else "fp32"
     dtypes = {weight.dtype for weight in model.parameters()}
     if args.bf16 or torch.bfloat16 in dtypes:
         precision = "bf16"

@@ -399,6 +399,18 @@ def test_a_study_is_reported(study, monkeypatch, tmp_path, capsys):
     assert (folder / "report.html").is_file()
 
 
+def test_studies_beside_a_damaged_one(store, capsys):
+    arms = {"a": ExperimentConfig()}
+    damaged, whole = (nbkit.Study.create(name, arms) for name in ("one", "two"))
+    damaged.paths.study.write_text("{")
+
+    assert main(["report"]) == 0
+
+    out = capsys.readouterr().out
+    assert f"<Study {damaged.study_id}: " in out
+    assert f" {whole.study_id} " in out
+
+
 def test_notebook(capsys):
     assert main(["notebook", "scaling"]) == 0
     assert Path(capsys.readouterr().out.strip()).is_file()

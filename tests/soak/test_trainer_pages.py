@@ -185,6 +185,50 @@ def test_lightning_page_counts_samples_and_resumes(folder):
         assert line["values"]["learning_rate"] == 1e-3
 
 
+EPOCHS = """
+import lightning as L
+import torch
+
+class Ends(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        self.log("train_acc", self.current_epoch + 1.0, on_step=False, on_epoch=True)
+        return self.model(batch[0]).square().mean()
+
+    def validation_step(self, batch, _):
+        self.log("val_acc", 0.1 * self.current_epoch)
+
+    def test_step(self, batch, _):
+        self.log("test_acc", 0.5)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+loader = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(torch.randn(5, 2)))
+trainer = L.Trainer(max_epochs=3, accelerator="cpu", devices=1, logger=False,
+                    log_every_n_steps=3, enable_checkpointing=False)
+trainer.fit(Ends(), loader, loader)
+trainer.test(Ends(), loader)
+"""
+
+
+def test_lightning_script_has_values_of_its_last_epoch_and_its_test(folder):
+    if find_spec("lightning") is None:
+        pytest.skip("needs lightning")
+    (folder / "ends.py").write_text(EPOCHS)
+
+    run = nbkit.launch(folder / "ends.py", device="cpu", oversubscribe=True).wait()
+
+    values = [line["values"] for line in run.metrics("log")]
+    assert [it["train_acc"] for it in values if "train_acc" in it] == [1.0, 2.0, 3.0]
+    assert run.summary.logged["test_acc"] == 0.5
+    assert run.metrics("log")[-1]["step"] == 15
+
+
 def test_accelerate_page_is_recorded_as_tensorboard_has_it(folder):
     cpu = {"Accelerator(": "Accelerator(cpu=True, "}  # else each rank trains alone
     small = {"4096": "65536", **cpu, **HERE}

@@ -55,6 +55,7 @@ def test_writer_cuts_half_line(tmp_path, before, half):
         ("log", 1, {}, [0]),
         ("returned", 0, {}, [0, 1, 2]),
         ("log", 0, {"at_end": True}, [0, 1, 2]),
+        ("log", 0, {"beside_steps": True}, [0, 1, 2]),
     ],
 )
 def test_without_repeats_of_a_later_attempt(kind, step, marks, kept):

@@ -60,6 +60,11 @@ CASES = {
         {},
         NonFinite("loss", 2),
     ),
+    "an attempt that begins beside its steps": (
+        [step(2, None), {"kind": "log", "attempt": 1, "step": 0, "beside_steps": True}],
+        {},
+        NonFinite("loss", 2),
+    ),
     "a dozen attempts": (
         [step(1), *(step(2, None, attempt) for attempt in range(12))],
         {},

@@ -29,7 +29,9 @@ for step in range(3):
     print(f"iter {step}: loss {2 / (step + 1):.4f}, time 31.20ms, mfu 1.23%")
 print("iter 9: loss 7.0", file=sys.stderr)
 print("epoch of 3 steps", "step 5: loss 1.0")
+print("step", "1,002/2,000", "grad", 3.5, "speed", "3.2it/s norm", 1.5)
 print("val_loss: 0.25", "a/val_loss: 7.0", "b-val_loss: 8.0")
+print("Took: 1:23:45. Test accuracy: 0.9312. train err: 0.1 val err: 0.2")
 print("tok/s: 12,345.6 pair: 1,5 bad: 0.5 bad: nan")
 subprocess.run(["echo", "final top1: 0.5, Test error = 0.5"], check=True)
 assert "torch" not in sys.modules, "a number has imported it"
@@ -75,22 +77,25 @@ def test_printed_steps_of_a_script_are_recorded(tmp_path, monkeypatch):
     run = launched(tmp_path, monkeypatch, PRINTED)
 
     lines = run.metrics("log")
-    assert [line["step"] for line in lines] == [0, 0, 1, 2, 2]
+    assert [line["step"] for line in lines] == [0, 0, 1, 2, 1002, 1002]
     assert lines[0]["values"] == {"train loss": 4.2214, "val loss": 4.2306}
-    assert lines[-2]["values"] == {"loss": 0.6667}
+    assert lines[-3]["values"] == {"loss": 0.6667}
+    assert lines[-2]["values"] == {"grad": 3.5, "norm": 1.5}
     assert run.summary.loss == 0.6667
     assert run.summary.logged["val_loss"] == 0.25
     reading = LiveMetrics(run.paths.metrics)
     reading.read()
-    assert (reading.step, reading.logged) == (2, run.summary.logged)
+    assert (reading.step, reading.logged) == (1002, run.summary.logged)
     assert "val_loss" not in reading.series
     assert Metric("val loss", "lower", 0.0).value(run) == 4.2306
     assert Metric("val_loss", "lower", 0.0).value(run) == 0.25
     assert Metric("tok/s", "higher", 0.0).value(run) == 12345.6
     assert Metric("top1", "higher", 0.0).value(run) == 0.5
     assert Metric("Test error", "lower", 0.0).value(run) == 0.5
-    with pytest.raises(NotEnoughDataError, match="has no metric 'pair'"):
-        Metric("pair", "lower", 0.0).value(run)
+    assert Metric("Test accuracy", "higher", 0.0).value(run) == 0.9312
+    for name in ("pair", "Took", "err"):  # there are two of the last
+        with pytest.raises(NotEnoughDataError, match=f"has no metric '{name}'"):
+            Metric(name, "lower", 0.0).value(run)
     with pytest.raises(NotEnoughDataError, match=r"metric .bad. of .* not finite"):
         Metric("bad", "lower", 0.0).value(run)
 

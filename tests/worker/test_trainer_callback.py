@@ -52,6 +52,8 @@ def train(steps):
         callback.on_step_begin(*events)
         for _ in range(2):
             model(**batch)
+        with torch.no_grad():  # as TRL asks its model for reference values
+            model(**batch)
         state.global_step += 1
         control.should_log = state.global_step % 3 == 0
         callback.on_step_end(*events)
