@@ -31,7 +31,7 @@ from nbkit.reading import lines_of, open_regular
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
 
-RULES = "rules 6"
+RULES = "rules 7"
 """By which images are looked at: another number as soon as others follow."""
 _NAMED_COARSE = 100
 

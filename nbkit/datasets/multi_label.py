@@ -13,16 +13,12 @@ from pathlib import Path, PurePosixPath
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, split_by_patient
 from nbkit.datasets.samples import ImageSample
-from nbkit.datasets.splits import EVALUATION, TRAINING
+from nbkit.datasets.splits import EVALUATION, TRAINING, split_of
 from nbkit.errors import ConfigError
 from nbkit.plural import few, plural
 from nbkit.reading import open_regular
 
 _FILE, _SPLIT, _PATIENT = "file", "split", "patient_id"
-_SPLITS = {
-    **dict.fromkeys(TRAINING, "train"),
-    **dict.fromkeys(EVALUATION, "evaluation"),
-}
 _STAT_THREADS = 16
 """For disks that answer slowly."""
 _VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
@@ -76,7 +72,10 @@ def list_multi_label(
     patients = _patients(csv_path, columns, rows, listed)
     splits = _splits(csv_path, columns, rows, listed, patients)
     samples: dict[str, list[ImageSample]] = {"train": [], "evaluation": []}
-    for name in sorted(listed):
+    if skipped := len(listed) - len(splits):
+        images = plural(skipped, "test image")
+        notes.append(f"{images} skipped: evaluation uses the validation images")
+    for name in sorted(splits):
         label = [values[listed[name][number].strip().lower()] for number in labels]
         present = tuple(value for value in label if value is not None)
         if len(present) == len(label):
@@ -161,8 +160,8 @@ def check_patients(
 ) -> None:
     """Raise if a patient is in both training and evaluation."""
     splits_of: dict[str, set[str]] = {}
-    for name, patient in patients.items():
-        splits_of.setdefault(patient, set()).add(splits[name])
+    for name in patients.keys() & splits.keys():
+        splits_of.setdefault(patients[name], set()).add(splits[name])
     both = sorted(patient for patient, where in splits_of.items() if len(where) > 1)
     if both:
         message = (
@@ -257,16 +256,22 @@ def _splits(
     listed: Mapping[str, Sequence[str]],
     patients: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return ``train`` or ``evaluation`` for every file."""
+    """Return ``train`` or ``evaluation`` for every file that is used."""
     if _SPLIT not in columns:
         return dict.fromkeys(listed, "train") | split_by_patient(patients)
     place = columns.index(_SPLIT)
     for line, row in rows.items():
-        if row[place].strip().lower() not in _SPLITS:
-            split = row[place].strip()
-            problem = f"has split={split!r} in line {line}, not one of {[*_SPLITS]}"
+        if split_of(split := row[place].strip()) is None:
+            known = [*TRAINING, *EVALUATION]
+            problem = f"has split={split!r} in line {line}, not one of {known}"
             raise _unusable(csv_path, problem)
-    splits = {name: _SPLITS[row[place].strip().lower()] for name, row in listed.items()}
+    named = {name: split_of(row[place].strip()) for name, row in listed.items()}
+    unused = "test" if "validation" in named.values() else None
+    splits = {
+        name: "train" if split == "train" else "evaluation"
+        for name, split in named.items()
+        if split != unused
+    }
     check_patients(csv_path, splits, patients)
     return splits
 

@@ -168,7 +168,7 @@ def _rows(
     rows: PublishedRows = lookup(model=workload.model, gpu_name=gpu_name, data="real")
     by_product: dict[str, list[PublishedRow]] = {}
     for row in rows:
-        if row.images_per_second:
+        if row.images_per_second and not row.own_image_size:
             by_product.setdefault(row.gpu_name or "", []).append(row)
     by_product = {
         name: usable

@@ -325,10 +325,12 @@ def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
             f"model={wanted[0]!r} and image_size={wanted[1]}."
         )
         raise ConfigError(message)
-    if run.summary.images_per_second is None:
+    summary = run.summary
+    if summary.images_per_second is None or summary.nonfinite or summary.oversubscribed:
         message = (
-            f"Run {run.run_id} ({run.state}) has no measured steps. Use a finished run "
-            "with more steps than warmup_steps."
+            f"Run {run.run_id} ({run.state}) has no measured steps, diverged or shared "
+            "its devices. Use a finished, finite run with one rank per device and more "
+            "steps than warmup_steps."
         )
         raise NotEnoughDataError(message)
 

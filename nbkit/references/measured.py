@@ -147,6 +147,8 @@ def different_conditions(
     name = _gpu_name(run)
     if not (name and row.gpu_name and may_be_the_same_gpu(name, row.gpu_name)):
         columns["gpu_name"] = (run.summary.device_name, row.gpu_name or "CPU")
+    if row.own_image_size:
+        columns["image_size"] = (run.config.image_size, row.own_image_size)
     ours, other = _cudnn_of(run), _cudnn_benchmark(row)
     if ours and other and ours != other:
         columns["cudnn.benchmark"] = (ours.split()[-1], other.split()[-1])

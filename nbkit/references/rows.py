@@ -107,6 +107,13 @@ class PublishedRow:
         setup = ", ".join(filter(None, how))
         return f"{self.publisher}: {self.model}, {devices}, {setup}"
 
+    @property
+    def own_image_size(self) -> str | None:
+        """Size of the images of a training that states it: it is not the usual one."""
+        parts = re.split(r"[,;] ", self.conditions or "")
+        sizes = [part for part in parts if part.endswith(" px")]
+        return sizes[0] if sizes and self.phase == "train" else None
+
 
 class PublishedRows(list[PublishedRow]):
     """Published results, which a notebook shows as a table.

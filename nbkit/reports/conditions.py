@@ -42,6 +42,8 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
     )
     versions = ("torch", "cuda", "cudnn", "nccl", "backend")
     jobs = [(run.record.get("launch") or {}).get("job") or {} for run in runs]
+    storages = [run.record.get("storage") or {} for run in runs]
+    file_systems = {it["file_system"] for it in storages if it.get("file_system")}
     return {
         **{name: getattr(config, name) for name in fields},
         "device_name": runs[0].summary.device_name,
@@ -49,7 +51,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
         **{name: packages.get(name) for name in ("nbkit", "torchvision")},
         "dali": dali[0] if is_dali and dali else None,
         "images": images_of(runs),
-        "file_system": (record.get("storage") or {}).get("file_system"),
+        "file_system": " and ".join(sorted(file_systems)) or None,
         **{name: machine.get(name) for name in ("hostname", "usable_cpus")},
         "nodes": sorted({n for job in jobs for n in job.get("nodes") or []}) or None,
         "started": record["time"]["started"],
@@ -149,8 +151,8 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     left_out = images["unreadable"]
     unreadable = f", {plural(left_out, 'unreadable image')} skipped" if left_out else ""
     lines = [
-        f"Images: {images['files']:,} in {classes}{unreadable}; per epoch {used} "
-        "(incomplete last batch dropped)."
+        f"Images: {images['files']:,} in {classes}{unreadable}"
+        f"{f'; per epoch {used} (incomplete last batch dropped)' if used else ''}."
     ]
     if empty := images.get("classes_without_training_images"):
         have = "has" if empty == 1 else "have"
@@ -172,7 +174,7 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
 def images_of(runs: Sequence[Run]) -> dict[str, Any] | None:
     """Return how many images there were, and how many an epoch had at each size.
 
-    None unless all runs have the same ones.
+    None unless all runs have the same ones; no size at which epochs differ.
     """
     datasets = [run.worker.get("data") or {} for run in runs]
     dataset = datasets[0]
@@ -185,7 +187,9 @@ def images_of(runs: Sequence[Run]) -> dict[str, Any] | None:
         key: (dataset.get("high_bit_depth") or {}).get(key)
         for key in ("count", "coarse")
     }
-    data = {run.config.world_size: of for run, of in zip(runs, datasets, strict=True)}
+    train: dict[int, set[int]] = {}
+    for run, of_run in zip(runs, datasets, strict=True):
+        train.setdefault(run.config.world_size, set()).add(of_run["train_images"])
     skipped_files = dataset.get("skipped_files") or {"count": 0}
     empty = dataset.get("classes_without_training_images")
     return {
@@ -195,6 +199,6 @@ def images_of(runs: Sequence[Run]) -> dict[str, Any] | None:
         **({"classes_without_training_images": empty} if empty else {}),
         **({"notes": dataset["notes"]} if dataset.get("notes") else {}),
         **({"high_bit_depth": high_bit_depth} if high_bit_depth.get("count") else {}),
-        "train": {size: data[size]["train_images"] for size in sorted(data)},
+        "train": {size: min(of) for size, of in sorted(train.items()) if len(of) == 1},
         **({"skipped_files": skipped_files} if skipped_files["count"] else {}),
     }

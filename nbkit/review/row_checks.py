@@ -163,9 +163,7 @@ def _emulated(row: PublishedRow) -> Iterator[AuditFinding]:
 
 
 def _too_fast(row: PublishedRow) -> Iterator[AuditFinding]:
-    # A training of ResNet-50 at another size states it.
-    other_size = " px" in (row.conditions or "")
-    if row.model != "resnet50" or row.phase != "train" or other_size:
+    if row.model != "resnet50" or row.phase != "train" or row.own_image_size:
         return
     if row.gpu_name and row.precision and row.images_per_second:
         rate = row.images_per_second / row.world_size

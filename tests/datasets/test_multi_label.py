@@ -141,6 +141,16 @@ def test_every_usual_word_for_evaluation_is_known(tmp_path, word):
     assert names_of(list_multi_label(table).contents.evaluation) == ["2.png"]
 
 
+def test_test_images_are_skipped_where_there_are_validation_images(tmp_path):
+    rows = ["1.png,train,1", "2.png,val,0", "3.png,test,1"]
+    listing = list_multi_label(write_table(tmp_path, rows, "file,split,a"))
+
+    assert names_of(listing.contents.evaluation) == ["2.png"]
+    assert listing.notes == [
+        "1 test image skipped: evaluation uses the validation images"
+    ]
+
+
 def test_another_label_changes_the_fingerprint(table):
     before = list_multi_label(table).fingerprint()
     table.write_text(table.read_text().replace("1,front,0", "1,front,1"))

@@ -14,7 +14,7 @@ from nbkit.estimates.arithmetic import (
     from_published,
     project,
 )
-from nbkit.references.rows import lookup
+from nbkit.references.rows import lookup, published
 from nbkit.statistics import summarise
 from nbkit.worker.train import evaluation_is_due
 
@@ -111,6 +111,13 @@ def test_a_published_rate_of_another_size_is_that_of_the_fewest_gpus():
     sizes = {row.world_size for row in rows if row.precision in ("fp16", "bf16")}
     assert estimate.where == f"{min(sizes)} x H100-SXM-80GB"
     assert len(sizes) > 1
+
+
+def test_published_rates_at_another_image_size_are_left_out():
+    [found] = from_published(WORK, ["A100-SXM4-40GB"], precision="fp16")
+
+    [largest] = {row.images_per_second for row in published(publisher="ffcv")[:1]}
+    assert found.rate_high < largest
 
 
 def test_a_family_is_all_its_products_and_no_gpu_is_refused():

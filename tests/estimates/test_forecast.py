@@ -9,6 +9,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.estimates.forecast import WholeTraining
+from nbkit.store.record import write_json
 from nbkit.store.stored_runs import StoredRun
 from tests.review.trained_run import trained_run
 
@@ -118,3 +119,7 @@ def test_what_says_nothing_of_the_recipe_is_refused(short):
     unmeasured.paths.metrics.write_text(lines)
     with pytest.raises(NotEnoughDataError, match="no measured steps"):
         nbkit.estimate(unmeasured)
+    shared = short("shared")
+    write_json(shared.paths.record, {**shared.record, "launch": {"oversubscribed": 1}})
+    with pytest.raises(NotEnoughDataError, match="shared its devices"):
+        nbkit.estimate(shared)

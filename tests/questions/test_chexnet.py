@@ -129,6 +129,7 @@ def test_answer_one_training_that_is_not_finite(golden, lose, arm, answer):
     assert report.answer.startswith(f"Diverged: {arm} ({LOST}). ")
     assert answer in report.answer
     assert "devices and 1 device" not in report.answer
+    assert "equal within" not in str(report.tables)
     assert report.result["verdict"] is None
 
 

@@ -116,10 +116,12 @@ def test_answer_ratio_within_control(golden):
 
     edit_metrics(study.runs_by_arm()[f"{OLD} again"], slower)
 
+    found = input_pipeline.result(study)
     assert (
         "chexnet_new / chexnet_old: no difference beyond the A/A control (75.0"
-        in input_pipeline.result(study).answer
+        in found.answer
     )
+    assert {row.ratio.verdict for row in found.sizes} == {"withheld"}
 
 
 @pytest.mark.parametrize(

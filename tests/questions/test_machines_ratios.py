@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.questions.machines.facts import conditions
 from nbkit.questions.machines.literature import published_pairs, published_sentence
 from nbkit.questions.machines.ratios import (
     MachineRun,
@@ -17,6 +19,14 @@ from nbkit.questions.machines.ratios import (
     measured_sentence,
 )
 from nbkit.statistics import noise_floor
+from nbkit.store.stored_runs import create_run_folder
+
+
+def test_conditions_of_a_run_have_the_search_of_cudnn(small):
+    paths = create_run_folder(small(cudnn_benchmark="exhaustive"))
+
+    assert conditions(Run(paths.root))["cudnn_benchmark"] == "exhaustive"
+
 
 ALIKE = {
     "model": "resnet50",

@@ -200,6 +200,9 @@ def test_compare_shows_a_run_beside_a_published_row(written):
     assert found["gpu_name"] == ("NVIDIA H100 80GB HBM3", "V100-SXM2-32GB")
     assert found["data"] == ("synthetic", "real")
     assert "precision" not in found
+    ffcv = nbkit.compare(run, published(publisher="ffcv")[0]).differences
+    sizes = {one.name: one.b for one in ffcv}
+    assert sizes["image_size"] == "progressive resize 160->192 px"
     diverged = nbkit.compare(written(nonfinite=NonFinite("loss", 9)), row)
     assert "Diverged" in diverged.sentence
     assert "%" not in diverged.sentence

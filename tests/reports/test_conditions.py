@@ -132,3 +132,5 @@ def test_describe_images_per_world_size():
     [said] = describe_images({"images": images})
 
     assert "per epoch 8 on 1 rank and 6 on 2 ranks (incomplete" in said
+    unlike = images_of([run(1, PHOTOS), run(1, {**PHOTOS, "train_images": 6})])
+    assert "per epoch" not in str(describe_images({"images": unlike}))

@@ -106,6 +106,8 @@ class ChexnetResult:
         """Comparison of several devices with one device."""
         if not self.parallel:
             return Note([words.nothing_to_pair(self.gpus)])
+        if not self.is_judged:
+            return Note(["No comparison of devices: a training run diverged."])
         pairs = len(self.parallel)
         return same_table(self.findings, self.gpus, self.plan["margin"], pairs)
 
@@ -208,7 +210,7 @@ class ChexnetResult:
                 Note(self._device_sentences),
                 Note([words.no_claim(is_made=self.is_made)]),
                 Note(words.unreadable(self.plan)),
-                areas_table(self.findings, len(self.single)),
+                areas_table(self.findings, len(self.single), self.is_single_finite),
                 *(self.same, self.trainings),
                 rates_table(rates, self.speed_up, self.evidence.is_cpu),
                 *(

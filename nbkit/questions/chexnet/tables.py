@@ -41,7 +41,9 @@ def _ends(path: str, csv: str) -> list[Column]:
     return [Column(None, f"{path}.{end}", csv=f"{csv}_{end}") for end in ends]
 
 
-def areas_table(findings: Sequence[LabelFinding], trainings: int) -> Table:
+def areas_table(
+    findings: Sequence[LabelFinding], trainings: int, are_finite: bool
+) -> Table:
     """Return the headline: every label's AUROC beside that of global statistics."""
     has_patients = any(finding.patients is not None for finding in findings)
     return table(
@@ -60,7 +62,9 @@ def areas_table(findings: Sequence[LabelFinding], trainings: int) -> Table:
             *_ends("gain", "gain"),
             Column(
                 "finding",
-                lambda row: row.caveat or row.above_baseline,
+                lambda row: (
+                    row.caveat or (row.above_baseline if are_finite else "withheld")
+                ),
             ),
         ),
         findings,

@@ -123,6 +123,7 @@ class PipelineResult:
                         a_name=_NEW,
                         b_name=BASELINE,
                         comparisons=self.arms.comparisons or 1,
+                        noise_floor=self.arms.noise_floor,
                     )
                     if old and new and are_usable
                     else None,

@@ -19,7 +19,7 @@ BATCH_NORM = "batch normalization"
 _CONDITIONS = (
     *("model", "precision", "memory_format", "compile", "cuda_graphs"),
     *("gradient_accumulation_steps", "optimizer", "image_size", "deterministic"),
-    *("cpu_binding", "checkpoint_period_steps"),
+    *("cpu_binding", "checkpoint_period_steps", "cudnn_benchmark"),
 )
 """Fields of the configuration that decide what work a step is, and how much."""
 

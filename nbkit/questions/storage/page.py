@@ -152,7 +152,8 @@ class StorageResult:
     @property
     def answer(self) -> str:
         """Utilization or throughput of the best arm, and the bottleneck."""
-        usable = usable_arms([row.arm for row in self.rows], self.evidence.lost)
+        arms = [row.arm for row in self.rows if row.arm != self.evidence.control]
+        usable = usable_arms(arms, self.evidence.lost)
         rows = [row for row in self.rows if row.arm in usable]
         busy = [(row.first_utilization, row) for row in rows if row.first_utilization]
         if busy:

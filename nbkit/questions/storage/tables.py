@@ -140,14 +140,15 @@ def noise_floors(
     rows: Sequence[EpochRow], control: str | None
 ) -> dict[str, NoiseFloor]:
     """Return the noise floors of the first and of later epochs."""
-    loads = [row for row in rows if row.stage == "load" and row.first_runs]
-    twin = next((row for row in loads[1:] if row.arm == control), None)
+    # It is the first arm once more.
+    alike = [row for row in rows if row.stage == rows[0].stage and row.first_runs]
+    twin = next((row for row in alike[1:] if row.arm == control), None)
     return {
         name: statistics.noise_floor(
-            getattr(loads[0], name), getattr(twin, name), name=loads[0].arm
+            getattr(alike[0], name), getattr(twin, name), name=alike[0].arm
         )
         for name in ("first_runs", "later_runs")
-        if twin is not None and getattr(loads[0], name) and getattr(twin, name)
+        if twin is not None and getattr(alike[0], name) and getattr(twin, name)
     }
 
 
