@@ -193,6 +193,13 @@ def test_request_devices_cpus(threads, count, cpus_per_rank, small, monkeypatch)
     assert all(name.startswith("cpu-") for name, _ in wanted.candidates)
 
 
+def test_request_devices_more_ranks_than_cpus(small):
+    wanted = request_devices(small(gpus=99, device="cpu", oversubscribe=True))
+
+    # More than there are: the lease says that they are shared.
+    assert wanted.count == 99 > len(wanted.candidates)
+
+
 def test_request_devices_replayed(small, monkeypatch):
     monkeypatch.delenv("NBKIT_GPU_SOURCE", raising=False)
     config = small(gpus=2, device="replay", devices=(5, 1))

@@ -134,8 +134,9 @@ def test_claim_oversubscribe(join):
     assert lease.devices == ("GPU-b", "GPU-a")
     assert lease.shared is True
     assert leases("cuda") == {"GPU-a": ("one", "two"), "GPU-b": ("two",)}
-    # Who does not share waits for both.
+    # Who does not share waits for both; who does is where fewer are.
     assert "0 of 2 free" in join("three", 1).attempt().reason
+    assert granted(join("four", 1, oversubscribe=True)).devices == ("GPU-b",)
 
 
 def test_lease_held_until_last_heir_ends(join):

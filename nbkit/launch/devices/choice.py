@@ -94,7 +94,7 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
     else:
         chosen = _cpus(config, cpus)
         # A run that holds a CPU has it to itself: every thread of a rank needs one.
-        count = min(cpus, config.gpus * cpus_per_rank)
+        count = max(config.gpus, min(cpus, config.gpus * cpus_per_rank))
     _refuse_to_wait_for_itself(kind, chosen, count, config)
     return DeviceRequest(
         kind,

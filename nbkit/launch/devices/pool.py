@@ -230,7 +230,8 @@ class QueueTicket:
                 held = [name for name in self._labels if name not in free]
                 chosen = free[: self._count]
                 if self._oversubscribe:
-                    chosen = [*free, *held][: self._count]
+                    names = [n for it in entries if it.granted for n in it.granted]
+                    chosen = [*free, *sorted(held, key=names.count)][: self._count]
                 elif len(chosen) < self._count and behind is not None:
                     return behind
                 elif len(chosen) < self._count:

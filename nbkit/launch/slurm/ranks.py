@@ -56,7 +56,7 @@ class SlurmRanks(ManualRanks):
 
     def start(self) -> None:
         """Start a torchrun on every node; wait until all have started their ranks."""
-        make_folder(self._log.parent)
+        make_folder(self._log.parent, self._paths.root)
         with open_to_append(self._log) as log:
             # Its own session: Slurm's signals to the job are answered by the
             # supervisor, and srun would end the step by itself.
