@@ -45,6 +45,8 @@ _CLOSED = {
     "polynomial_end": (0.0001,),
     "target_accuracy": (0.759,),
     "evaluation_period_epochs": (4,),
+    "evaluation_offset_epochs": (0, 1, 2, 3),
+    "label_smoothing": (0.0, 0.1),
     "weights": ("random",),
     "label_weighting": ("none",),
 }
@@ -201,9 +203,9 @@ def _log_lines(run: StoredRun, submission: Line) -> Iterator[Line]:
     if result.seconds is None:
         # It trained on after its last evaluation, and the stop is the last event.
         last = max(event["time_ms"] for event in events) / 1000
-        end = max(begin + result.watched_seconds, last)
+        end = max(begin + result.watched_seconds + result.paused_seconds, last)
     else:
-        end = begin + result.seconds
+        end = begin + result.seconds + result.paused_seconds
     how = {"status": "success" if result.reached else "aborted"}
     yield _line("INTERVAL_END", "run_stop", end, **how)
 

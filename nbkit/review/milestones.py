@@ -3,7 +3,8 @@
 The clock starts where the first step asks for its first image and stops at the end of
 the evaluation that reached the target, as between MLPerf's ``run_start`` and
 ``run_stop``; evaluations are part of it. Reading the file list, building the model and
-the start of processes come before, and are listed separately.
+the start of processes come before, and are listed separately. What lies between the
+attempts of a run that was stopped, requeued or restarted is left out.
 
 References
 ----------
@@ -67,6 +68,8 @@ class TimeToTarget:
     best_accuracy: float
     curve: tuple[CurvePoint, ...]
     """Every evaluation."""
+    paused_seconds: float = 0.0
+    """Between attempts and in queues; not part of the other times."""
 
     @property
     def training_seconds(self) -> float | None:
@@ -84,7 +87,7 @@ def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
             f"Run {run.run_id} has target_accuracy=None. Pass a target, such as 0.759."
         )
         raise ConfigError(message)
-    lines = run.metrics(None)
+    lines = _without_pauses(run.metrics(None))
     steps = [line for line in lines if line["kind"] == "step"]
     scored = [
         line
@@ -112,6 +115,7 @@ def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
             CurvePoint(line["t"] - begin, line["epoch"], line["top1_accuracy"])
             for line in scored
         ),
+        paused_seconds=(end or scored[-1])["pause"],
         **_until(end, begin, steps, scored, run),
     )
 
@@ -133,8 +137,19 @@ def _until(
         "evaluation_seconds": sum(line["duration_seconds"] for line in evaluations),
         "epochs": end["epoch"],
         "images": sum(shown),
-        "joules": joules_between(run, begin, end["t"]),
+        "joules": None if end["pause"] else joules_between(run, begin, end["t"]),
     }
+
+
+def _without_pauses(lines: Sequence[Line]) -> list[Line]:
+    """Return lines whose times leave out what lies between attempts."""
+    pause, moved, before = 0.0, [], lines[0] if lines else {}
+    for number, line in enumerate(lines):
+        if line.get("attempt", 0) > before.get("attempt", 0):
+            pause += started_at(lines[number:]) - before["t"]
+        moved.append({**line, "t": line["t"] - pause, "pause": pause})
+        before = line
+    return moved
 
 
 def started_at(lines: Sequence[Line]) -> float:
@@ -148,7 +163,8 @@ def started_at(lines: Sequence[Line]) -> float:
         if line["kind"] == "step":
             passed += line["step_time_seconds"]
             begins.append(line["t"] - passed)
-    return min(begins)
+    first = lines[0]  # an attempt may begin with the evaluation of its checkpoint
+    return min(begins, default=first["t"] - first.get("duration_seconds", 0.0))
 
 
 def startup_seconds(run: StoredRun) -> float | None:

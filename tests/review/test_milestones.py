@@ -43,6 +43,21 @@ def test_a_run_that_did_not_reach_it_has_no_time_and_is_watched_to_its_end(tmp_p
     assert found.best_accuracy == 0.7589
 
 
+def test_pauses_between_attempts_are_not_part_of_the_time(tmp_path):
+    run = trained_run(tmp_path, {1: 0.3, 2: 0.8})
+    lines = run.metrics(None)
+    resumed = [line["kind"] for line in lines].index("evaluation") + 1
+    for line in lines[resumed:]:
+        line |= {"attempt": 1, "t": line["t"] + 18_000}
+    run.paths.metrics.write_text("".join(map(to_json_line, lines)))
+
+    found = time_to_target(run)
+
+    assert found.seconds == pytest.approx(28.0)
+    assert found.curve[1].seconds == pytest.approx(28.0)
+    assert found.paused_seconds == pytest.approx(18_000)
+
+
 def test_another_target_may_be_asked_for(tmp_path):
     run = trained_run(tmp_path, {1: 0.3, 2: 0.5, 3: 0.76}, target_accuracy=None)
 
