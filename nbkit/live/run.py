@@ -186,7 +186,10 @@ class LiveRun:
         return {name: line for name, line in every.items() if name in sent}
 
     def _device_uuids(self) -> list[str]:
-        return device_uuids(self._record, self._worker)
+        uuids = device_uuids(self._record, self._worker)
+        # Lines have the GPUs of earlier attempts too, and none of another's instances.
+        is_leased = bool((self._record.get("launch") or {}).get("devices"))
+        return [it for it in uuids if is_leased or it.startswith("MIG-")]
 
     def _head(self) -> Values:
         record, state = self._record, self.state

@@ -183,7 +183,11 @@ def metric_rows(
     """
 
     def verdict(arm: str) -> str:
-        of_arm = _verdict(metric, values[arm], values[base], ratios[arm], floor)
+        of_both = values[arm], values[base]
+        is_worse = metric.floors_worse(*of_both, values.get(control or "", ()))
+        of_arm = _verdict(*of_both, ratios[arm])
+        if is_worse is not None and of_arm != "withheld":
+            of_arm = "worse"
         flattered = {"better": arm, "worse": base}.get(of_arm)
         return "withheld" if flattered in diverged else of_arm
 
@@ -216,15 +220,10 @@ def metric_rows(
 
 
 def _verdict(
-    metric: Metric,
     values: Sequence[float],
     base_values: Sequence[float],
     ratio: Ratio,
-    floor: NoiseFloor | None,
 ) -> str:
-    is_noise = floor is not None and (floor.shows_difference or floor.covers(ratio))
-    if not is_noise and metric.floors_worse(values, base_values) is not None:
-        return "worse"
     if ratio.n_a > 1 and len({*values}) == len({*base_values}) == 1:
         same = "no difference shown" if values[0] == base_values[0] else "withheld"
         return "not enough runs" if ratio.verdict == "not enough runs" else same
@@ -309,7 +308,9 @@ def _discards(
 ) -> list[str]:
     """Return which arms were ended early, and why."""
     floors = {
-        arm: metric.floors_worse(of_arm, values.get(base, ()))
+        arm: metric.floors_worse(
+            of_arm, values.get(base, ()), values.get(control or "", ())
+        )
         for arm, of_arm in values.items()
         if arm not in (base, control)
     }

@@ -207,8 +207,9 @@ def device_uuids(record: Mapping[str, Any], worker: Mapping[str, Any]) -> list[s
     """Return the UUIDs of a run's devices; empty if neither lease nor ranks say."""
     leased = (record.get("launch") or {}).get("devices")
     used = [device["uuid"] for device in worker.get("devices") or []]
-    # Of a function, rank 0 alone says where it is.
+    # Of a function, rank 0 alone says where it is; an earlier attempt was elsewhere.
     is_complete = len(used) == worker.get("world_size")
+    is_complete &= worker.get("attempt", 0) == record.get("attempt", 0)
     return [str(uuid) for uuid in leased or (used if is_complete else []) if uuid]
 
 

@@ -17,8 +17,8 @@ from nbkit.studies.durations import run_seconds
 Better = Literal["higher", "lower"]
 
 _TIMED = re.compile(
-    r"sec|minute|hour|time|duration|elapsed|latency|throughput|bandwidth|speed|mfu|flops|"
-    r"energy|joule|power|watt|[/_]s(?![a-z])|/min(?![a-z])|(?<![a-z])(?:ms|dt|wall|[a-z]?ps|k?wh)(?![a-z])",
+    r"sec|minute|(?<![a-z])hours?(?![a-z])|time|duration|elapsed|latency|throughput|bandwidth|speed|mfu|flops|"
+    r"energy|joule|power|watt|[/_]s(?![a-z])|(?:steps|samples|tokens|images|it)/min(?![a-z_-])|(?<![a-z])(?:ms|dt|wall|[a-z]?ps|k?wh)(?![a-z])",
     re.IGNORECASE,
 )
 """Names of times, rates and energies."""
@@ -98,15 +98,25 @@ class Metric:
         return bool(_TIMED.search(self.name))
 
     def floors_worse(
-        self, values: Sequence[float], base_values: Sequence[float]
+        self,
+        values: Sequence[float],
+        base_values: Sequence[float],
+        control_values: Sequence[float] = (),
     ) -> float | None:
-        """Return by how many noise floors an arm is to be discarded; None if not."""
+        """Return by how many noise floors an arm is to be discarded; None if not.
+
+        It is not if the control differs from the base by as much.
+        """
         if self.discard_floors is None or not (values and base_values):
             return None
         is_higher = self.better == "higher"
         ratio = median(values) / median(base_values)
         if (1 - ratio if is_higher else ratio - 1) <= self.margin:
             return None
+        if control_values:
+            control_ratio = median(control_values) / median(base_values)
+            if abs(math.log(control_ratio)) >= abs(math.log(ratio)):
+                return None
         floors = noise_floors_below(values, base_values, higher_is_better=is_higher)
         return None if floors is None or floors <= self.discard_floors else floors
 

@@ -228,12 +228,12 @@ class StoredStudy:
             for run in runs:
                 with suppress(NotEnoughDataError):
                     values.setdefault(arm, []).append(metric.value(run))
-        base = values.get(self.base, [])
+        base, *control = (values.get(arm, []) for arm in self.control or [self.base])
         return self.with_base(
             {
                 arm
                 for arm in set(self.compared_arms) - {self.base}
-                if metric.floors_worse(values.get(arm, []), base) is not None
+                if metric.floors_worse(values.get(arm, []), base, *control) is not None
             }
         )
 

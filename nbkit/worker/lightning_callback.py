@@ -124,7 +124,10 @@ class LightningLog:
         # Lightning computes the last epoch's values after its validation.
         self.on_validation_end(trainer, module)
 
-    on_test_end = on_validation_end
+    def on_test_end(self, trainer: Any, module: Any) -> None:
+        """Log what was tested, maybe by another trainer, which begins at step 0."""
+        if values := self._new_metrics(trainer):
+            self._run.log(values, max(trainer.global_step, self._run.step))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""

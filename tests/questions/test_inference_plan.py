@@ -17,7 +17,7 @@ parameters = partial(notebook_parameters, "inference")
 
 
 def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
-    planned = plan(parameters())
+    planned = plan(parameters(compile=True))
     asked = plan(parameters(precisions=["int8", "fp16"], control=False))
 
     assert (list(asked.arms), asked.control) == (["fp32", "int8", "fp16"], None)
@@ -25,6 +25,7 @@ def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
 
     assert list(planned.arms) == ["fp32", "bf16", "int8"]
     assert planned.first_arms == ["fp32", "bf16"]
+    assert [it.compile for it in planned.arms.values()] == [True, True, False]
     assert planned.notes[1].startswith("FP16 is skipped: few CPUs support it")
 
 

@@ -212,7 +212,7 @@ loader = torch.utils.data.DataLoader(
 trainer = L.Trainer(max_epochs=3, accelerator="cpu", devices=1, logger=False,
                     log_every_n_steps=3, enable_checkpointing=False)
 trainer.fit(Ends(), loader, loader)
-trainer.test(Ends(), loader)
+L.Trainer(accelerator="cpu", devices=1, logger=False).test(Ends(), loader)
 """
 
 

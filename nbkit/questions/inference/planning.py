@@ -205,7 +205,7 @@ def _config(
     precision: str, values: Mapping[str, Any], devices: Devices, weights: str
 ) -> ExperimentConfig:
     # The configuration itself checks what a notebook's parameters say.
-    names = ("model", "image_size", "data", "memory_format", "compile", "seed")
+    names = ("model", "image_size", "data", "memory_format", "seed")
     return ExperimentConfig(
         task="inference",
         name=f"inference {precision}",
@@ -213,6 +213,8 @@ def _config(
         weights=weights,
         batch_size_per_gpu=_EVALUATION_BATCH,
         device=devices.device_type,
+        # INT8 is compiled on GPUs alone.
+        compile=values["compile"] and not (devices.is_cpu and precision == "int8"),
         # No one needs the curves of some passes.
         tensorboard=False,
         inference={  # type: ignore[arg-type]

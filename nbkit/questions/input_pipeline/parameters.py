@@ -1,6 +1,6 @@
 """Parameters that the cell of the input pipeline notebook leaves out."""
 
-workers: int = None  # threads per rank (None: cores / ranks)
+workers: int = None  # threads per rank (None: cores / ranks - 1, from 1 to 32)
 image_size: int = 224  # side of the square image in pixels
 loaders: list[str] = None  # loaders that the tuner tries (None: torch,tfrecord)
 warmup_steps: int = None  # warm-up steps (None: 10, CPU 4, fewer in a short run)

@@ -344,7 +344,7 @@ def _conditions(plan: PlanValues) -> str:
     p, copies = plan.parameters, plan.facts["copies"]
     config = plan.arms[plan.facts["baseline"]]
     often = "" if copies == 1 else f" ({copies} copies of each image)"
-    threads = "cores / ranks" if p["workers"] is None else p["workers"]
+    threads = p["workers"] or "cores / ranks - 1, from 1 to 32"
     return (
         f"Conditions: batch {config.batch_size_per_gpu} per rank, "
         f"{config.image_size}x{config.image_size}, {p['data']}{often}, "
