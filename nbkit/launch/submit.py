@@ -51,11 +51,16 @@ def refusals(
     return errors
 
 
-def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
+def absolute_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
     """Return a configuration's ``data`` so that it means the same in any folder."""
+    return data if data in named else str(expanded(data, "data").resolve())
+
+
+def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
+    """Return `absolute_data` of data that are there and can be read."""
     if data in named:
         return data
-    path = expanded(data, "data").resolve()
+    path = Path(absolute_data(data, named))
     mode, what = 0, "is not a folder or CSV file"
     try:
         mode = path.stat().st_mode

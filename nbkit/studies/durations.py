@@ -68,9 +68,11 @@ def run_span(
 
 
 def run_seconds(record: Mapping[str, Any]) -> float | None:
-    """Return the time from the start of a run's processes to their end."""
-    span = run_span(record)
-    return (span[1] - span[0]).total_seconds() if span else None
+    """Return how long a run's processes ran, in all attempts."""
+    attempts = record.get("attempts") or ()
+    times = [{"time": attempt} for attempt in attempts] if attempts[1:] else [record]
+    spans = [span for span in map(run_span, times) if span is not None]
+    return sum((end - begin).total_seconds() for begin, end in spans) if spans else None
 
 
 def start_seconds(record: Mapping[str, Any]) -> float | None:

@@ -19,6 +19,7 @@ from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.program import Program
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
+from nbkit.launch.submit import absolute_data
 from nbkit.statistics import MINIMUM_RUNS, duration_in_words
 from nbkit.store.metrics import store_error
 from nbkit.store.network import refresh_nfs_cache
@@ -121,7 +122,8 @@ class Study(StoredStudy):
             Finished starts per arm that a verdict on the metric needs.
         discard_floors
             After two starts, an arm that is worse than the base by more than this many
-            noise floors and by more than ``margin`` is not started again. None: never.
+            noise floors and by more than ``margin`` is not started again, unless the
+            control differs from the base by at least as much. None: never.
         repeats
             Process starts of every arm.
         control
@@ -199,6 +201,12 @@ class Study(StoredStudy):
             for name, arm in arms.items()
         }
         all_arms, order = arms_and_order(configs, repeats, control, unrepeated or {})
+        all_arms = {
+            arm: config.replace(data=absolute_data(config.data))
+            if "data" in config.model_fields_set
+            else config
+            for arm, config in all_arms.items()
+        }
         permit_configurations(all_arms.values(), trust=trust)
         facts, is_drawn = dict(plan or {}), not is_timed and len(programs) < len(arms)
         written = {

@@ -9,7 +9,7 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.store.processes import hostname
-from nbkit.studies.durations import StartTimes, earlier_times
+from nbkit.studies.durations import StartTimes, earlier_times, run_seconds
 from tests.golden.hosts import CPU_HOST
 from tests.golden.outcome import Outcome, Start
 from tests.golden.records import write_run
@@ -80,3 +80,22 @@ def test_a_study_of_scripts_has_no_estimate_by_other_scripts(written, tmp_path):
     written(20.0, **study.arms["a"].model_dump())
 
     assert study.estimated_seconds is None
+
+
+def test_run_seconds_are_those_of_all_attempts():
+    clock = "2026-03-02T10:{}:00.000Z"
+    attempts = [
+        {"started": clock.format(begin), "ended": clock.format(end)}
+        for begin, end in (("00", "09"), ("30", "31"))
+    ]
+
+    assert run_seconds({"attempts": attempts, "time": attempts[1]}) == 600
+    assert run_seconds({"attempts": attempts[:1], "time": attempts[0]}) == 540
+
+
+def test_data_of_a_study_mean_the_same_in_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = nbkit.Study.create("data", {"a": ExperimentConfig(data="images")})
+    monkeypatch.chdir("/")
+
+    assert study.arms["a"].data == str(tmp_path / "images")
