@@ -190,7 +190,7 @@ def estimate(
         If the runs differ from each other or from the recipe's model and image size,
         the recipe has no fixed data set, or a GPU is unknown.
     NotEnoughDataError
-        If a run has no measured step.
+        If a run has no measured step, diverged (NaN or Inf), or shared its devices.
 
     Examples
     --------

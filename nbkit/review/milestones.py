@@ -1,10 +1,10 @@
 """Time and epochs of a training to a target accuracy, from its run folder.
 
 The clock starts where the first step asks for its first image and stops at the end of
-the evaluation that reached the target, as between MLPerf's ``run_start`` and
-``run_stop``; evaluations are part of it. Reading the file list, building the model and
-the start of processes come before, and are listed separately. What lies between the
-attempts of a run that was stopped, requeued or restarted is left out.
+the evaluation that reached the target; evaluations are part of it. Reading the file
+list, building the model and the start of processes come before, and are listed
+separately. The time between attempts, and steps that a later attempt repeated, are left
+out; MLPerf's time, from ``run_start`` to ``run_stop``, includes them.
 
 References
 ----------
@@ -62,7 +62,7 @@ class TimeToTarget:
     images: int | None
     """Images trained with, counting repeats."""
     joules: float | None
-    """Energy of all GPUs over `seconds`."""
+    """Energy of all GPUs over `seconds`; None for a run that was interrupted."""
     watched_seconds: float
     """Time from the start of training to the last evaluation."""
     best_accuracy: float

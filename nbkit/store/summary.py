@@ -56,7 +56,8 @@ class RunSummary:
     """Largest peak of a rank: allocated GPU memory, or resident memory on CPUs."""
     energy_joules: float | None
     """Energy of the run's GPUs from the first to the last sample of its attempts; None
-    if a counter is missing or another process used a GPU. 3,600 J are 1 Wh."""
+    if a counter is missing (as on MIG instances, which share one), or if another
+    process used a GPU. 3,600 J are 1 Wh."""
     loss: float | None
     """Loss of the last step, or the last loss that a function logged."""
     first_loss: float | None

@@ -42,7 +42,7 @@ class Metric:
     """Finished starts per arm that a verdict needs."""
     discard_floors: float | None = None
     """An arm that is worse than the base by more noise floors than this is not started
-    again; None never discards an arm."""
+    again, unless the control differs by at least as much; None never discards one."""
 
     @classmethod
     def chosen(
@@ -126,7 +126,8 @@ class Metric:
         The first of these that exists: the last value logged under this name; the field
         of ``run.summary`` with this name; for ``seconds``, the time from start to end;
         the last ``name: value`` or ``name=value`` in the last 50 lines that rank 0
-        printed. Of logged values, ``mean:name`` is their mean, ``best:name`` the best,
+        printed, else that of the only name that ends in it (``final name: value``). Of
+        logged values, ``mean:name`` is their mean, ``best:name`` the best,
         ``step100:name`` that of step 100. ``returned`` is the number that a function
         returned, ``returned:name`` a number of the dict that it returned.
         """

@@ -152,7 +152,8 @@ class TimeToAccuracyResult:
             method=[
                 "Time: from the first image request to the end of the evaluation that "
                 "reached the target, including evaluations, excluding process startup "
-                "(MLPerf: run_start to run_stop).",
+                "and pauses between attempts (MLPerf: run_start to run_stop, which "
+                "includes pauses).",
                 "95% CI: computed with Student's t (ratios: Welch's t) from the "
                 f"logarithms of the times; a verdict requires {MINIMUM_RUNS} seeds per "
                 "recipe, all of which reached the target.",
