@@ -116,7 +116,7 @@ class Budget:
                 break
             if seconds is not None:
                 if min(left, self.left_seconds) < seconds and not is_pair:
-                    break
+                    continue
                 left -= seconds
             chosen.append(start)
         first = _PAIR if len(chosen) == len(starts) else _TWIN

@@ -67,7 +67,10 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, monkeypatch, ca
     package.parent.mkdir()
     monkeypatch.syspath_prepend(str(package.parent))
     package.write_text("FACTOR = 0.5\n")
-    (repository / "code" / "part.py").write_text("from constants import FACTOR\n")
+    (repository / "code" / "part.py").write_text(
+        "try:\n    from late import FACTOR\n"
+        "except ImportError:\n    from constants import FACTOR\n"
+    )
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "--quiet", "-m", "package"], check=True)
@@ -76,10 +79,13 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, monkeypatch, ca
     (repository / "code" / "other.py").write_text(
         "from constants import FACTOR as HALF\nFACTOR = 2 * HALF\n"
     )
+    # A new module is of the new version alone; new data are of both, staged or not.
+    (repository / "code" / "late.py").write_text("FACTOR = 7.0\n")
     (repository / "config.txt").write_text("0.5")
     (repository / "data").mkdir()
     for folder in (repository / "data", repository.parent):
         (folder / "scale.txt").write_text("1.0")
+    subprocess.run([*git, "add", "data"], check=True)
     files = ("config.txt", "data/scale.txt", "../scale.txt")
     others = [".nbkit-try-new-elsewhere", ".nbkit-try-new-running"]
     for name in (*others, ".nbkit-try-new-killed"):

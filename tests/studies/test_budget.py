@@ -129,6 +129,13 @@ def test_fitting_keeps_the_verdict_of_the_pair_from_arms_that_take_longer(study,
     assert " ".join(done) == f"{PAIR} c0 {VERDICT}"
 
 
+def test_fitting_goes_on_beside_an_arm_that_does_not_fit(store, clock):
+    study = Study.create("s", dict.fromkeys("abc", BASE), repeats=7)
+    done = execute(study, 241 / 60, {**SECONDS, "c": 100.0}, clock)
+
+    assert [sum(it[0] == arm for it in done) for arm in "abc"] == [7, 7, 1]
+
+
 def test_ends_round_after_the_first_pair_and_every_repeat(study, clock):
     budget = Budget(study, 221 / 60, StartTimes(SECONDS), clock=lambda: clock.now)
     fitting = budget.fitting(grouped(study.order, study.concurrent))

@@ -74,8 +74,13 @@ class ScriptChange:
         RunError
             If one of them exists, and may be in use.
         """
-        arguments = ("ls-files", "--others", "--directory", "-z")
-        links = [*_names(self.top, *arguments), *_submodules(self.top, self.new)]
+        # What the new commit lacks: the index may have more, or less.
+        others = ("ls-files", "--others", "--directory", "-z")
+        with tempfile.TemporaryDirectory(prefix="nbkit-try-") as temporary:
+            index = {"GIT_INDEX_FILE": str(Path(temporary) / "index")}
+            _git(self.top, "read-tree", self.new, variables=index)
+            names = _names(self.top, *others, variables=index)
+        links = [*names, *_submodules(self.top, self.new)]
         # Beside the repository, for paths such as ../data.
         is_writable = os.access(self.top.parent, os.W_OK)
         place = self.top.parent if is_writable else Path(tempfile.gettempdir())

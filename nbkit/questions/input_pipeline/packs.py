@@ -25,7 +25,8 @@ _FEWEST_BATCHES = 10
 _BATCHES = 12
 _IMAGES = 150
 """Of a rank in an epoch of the built-in set, if one copy of it has not as many: with a
-little to lose, and so many files that ranks share them nearly evenly."""
+little to lose, and so many files that ranks share them nearly evenly; of more than four
+ranks more, since whole files are dealt out."""
 
 _SHARD_MEGABYTES = 1
 """The built-in set in files of this size: enough files for several ranks."""
@@ -35,7 +36,8 @@ def copies_for(data: str, batch_size: int, gpus: int) -> int:
     """Return how often the built-in images are needed; other data are as they are."""
     if data != _PHOTOS:
         return 1
-    return math.ceil(max(_BATCHES * batch_size, _IMAGES) * gpus / num_photos(1))
+    images = _IMAGES + 50 * max(0, gpus - 4)
+    return math.ceil(max(_BATCHES * batch_size, images) * gpus / num_photos(1))
 
 
 def files_folder(data: str, copies: int) -> Path:
