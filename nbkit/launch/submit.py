@@ -53,7 +53,9 @@ def refusals(
 
 def absolute_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
     """Return a configuration's ``data`` so that it means the same in any folder."""
-    return data if data in named else str(expanded(data, "data").resolve())
+    # A path made of an address would hide the password in it.
+    is_path = data not in named and "://" not in data
+    return str(expanded(data, "data").resolve()) if is_path else data
 
 
 def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
