@@ -93,7 +93,8 @@ def _described(
     yield Field(group, path, default, field)
 
 
-DATA_FAULT_FIELDS = ("unreadable_images", "missing_labels", "uncertain_labels")
+LABEL_FAULT_FIELDS = ("missing_labels", "uncertain_labels")
+DATA_FAULT_FIELDS = ("unreadable_images", *LABEL_FAULT_FIELDS)
 """What is done about images and labels that cannot be read."""
 
 SIXTEEN_BIT = ("fp16", "bf16")

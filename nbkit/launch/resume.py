@@ -51,6 +51,7 @@ def resume(
             on_owner_exit=owner_exit,
             parameter_sources=old.get("parameter_sources", {}),
             tags=old.get("tags", {}),
+            environment=old.get("environment", {}),
             cwd=_folder_of_code(run, old),
             notebook=old.get("notebook"),
         )

@@ -136,6 +136,7 @@ def start_run(
     on_owner_exit: str,
     parameter_sources: dict[str, str],
     tags: dict[str, str],
+    environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Run:
     """Start a run, as `launch` does once it knows what."""
@@ -155,6 +156,7 @@ def start_run(
             on_owner_exit=on_owner_exit,
             parameter_sources=parameter_sources,
             tags=tags,
+            environment=environment or {},
             cwd=cwd,
         )
     except BaseException:

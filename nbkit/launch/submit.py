@@ -6,7 +6,9 @@ import os
 import platform
 import stat
 import sys
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from nbkit import registry
@@ -20,6 +22,7 @@ from nbkit.launch.local import detach
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
+from nbkit.store.private import read_entry
 from nbkit.store.processes import (
     ProcessIdentity,
     kill,
@@ -28,6 +31,8 @@ from nbkit.store.processes import (
 )
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import redacted, redacted_argv
+
+_VARIABLES_LOCK = threading.RLock()
 
 
 def refusals(
@@ -94,6 +99,7 @@ def submit(
     on_owner_exit: str,
     parameter_sources: dict[str, str],
     tags: dict[str, str],
+    environment: Mapping[str, str],
     cwd: Path | None = None,
     notebook: str | None = None,
 ) -> None:
@@ -104,13 +110,17 @@ def submit(
         raise RunError(message)
     cwd = current_folder() if cwd is None else cwd
     engine = _engine(config)
-    requirements = engine.check(config)
-    try:
-        started = engine.submit(paths, attempt, requirements)
-    except OSError as error:
-        if why := start_problem(error):
-            raise LaunchError(why) from error
-        raise store_error(paths.root, error) from error
+    # Its ranks alone get the variables of a program, such as their number of threads.
+    own = (read_entry(paths) or {}).get("environment", {})
+    with variables_set({**environment, **own}):
+        requirements = engine.check(config)
+    with variables_set(environment):
+        try:
+            started = engine.submit(paths, attempt, requirements)
+        except OSError as error:
+            if why := start_problem(error):
+                raise LaunchError(why) from error
+            raise store_error(paths.root, error) from error
     is_named = False
     try:
         write_json(
@@ -126,6 +136,7 @@ def submit(
                 "stop_grace_seconds": config.stop_grace_seconds,
                 "parameter_sources": redacted(parameter_sources),
                 "tags": redacted(tags),
+                "environment": dict(environment),
                 "argv": redacted_argv(sys.argv),
                 "executable": sys.executable,
                 "cwd": str(cwd),
@@ -152,6 +163,23 @@ def submit(
                     f"{paths.run_id}. Call its stop()."
                 )
         raise
+
+
+@contextmanager
+def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process for a moment; children inherit."""
+    # Else another thread's would be inherited too, or be kept as those of before.
+    with _VARIABLES_LOCK:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 def _watch_owner(paths: RunPaths) -> None:

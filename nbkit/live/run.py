@@ -35,6 +35,7 @@ from nbkit.store.record import (
     report_corruption,
 )
 from nbkit.store.stored_runs import StoredRun
+from nbkit.store.summary import ranks_of_window
 from nbkit.visible import visible
 
 _MOST_TRACEBACK_CHARACTERS = 20_000
@@ -111,7 +112,10 @@ class LiveRun:
         if (stamp := file_stamp(self.run.paths.worker)) != self._worker_stamp:
             self._worker, self._worker_stamp = self.run.worker, stamp
         has_all = self.metrics.read(limit_seconds)
-        self.devices.read(self._device_uuids(), is_over=self.state.is_final)
+        # A sampler reads the GPUs of its attempt, with all instances of each.
+        uuids = self._device_uuids()
+        own = uuids if any(uuid.startswith("MIG-") for uuid in uuids) else []
+        self.devices.read(own, is_over=self.state.is_final)
         # Slurm may have put it on other nodes.
         nodes = job_nodes(self._record)
         rows = [row for row in self.devices.rows() if not nodes or row["host"] in nodes]
@@ -173,7 +177,7 @@ class LiveRun:
         """
         attempt = self.run.attempt
         if rank < 0:
-            return LogTail(self.run.paths.supervisor_log(attempt), text, num_lines)
+            return LogTail(self.run.supervisor_log, text, num_lines)
         files = self.run.paths.rank(attempt, rank)
         path = files.stdout if stream == "stdout" else files.stderr
         return LogTail(path, text, num_lines)
@@ -289,9 +293,11 @@ class LiveRun:
 
     def _data_wait_share(self) -> float | None:
         """Return the share over all ranks once they have written it, else of rank 0."""
-        ranks = (self._worker.get("ranks") if self.state.is_final else None) or []
+        metrics = self.metrics
+        worker = self._worker if self.state.is_final else {}
+        ranks = ranks_of_window(worker, metrics.num_measured)
         if not ranks:
-            return self.metrics.data_wait_share
+            return metrics.data_wait_share
         return statistics.share(
             [rank["data_wait_seconds"] for rank in ranks],
             [rank["step_time_seconds"] for rank in ranks],

@@ -49,7 +49,7 @@ def running_time(
         began = max(began, behind)
     if not state.is_final:
         return RunningTime(ended, None if state is RunState.QUEUED else began)
-    if state is RunState.LOST and times.get("started"):
+    if times.get("started") and not times.get("ended"):
         return RunningTime(None, None)
     end = unix(times.get("ended"))
     if not spans and began is not None and end is not None:

@@ -137,11 +137,13 @@ class Question:
 
         return [*self._part("describe")(PlanValues.of(study))]
 
-    def before_start(self, plan: Mapping[str, Any], data: str) -> dict[str, str]:
+    def before_start(
+        self, plan: Mapping[str, Any], arm: Mapping[str, Any]
+    ) -> dict[str, str]:
         """Prepare the start of a run; return tags for its record."""
         if "before_start" not in self.modules:
             return {}
-        return self._part("before_start")(plan, data)
+        return self._part("before_start")(plan, arm)
 
     def face(self) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         """Return ``__getattr__`` and ``__dir__`` of the package."""

@@ -173,6 +173,7 @@ def _run_once(plan: ReproductionPlan, shown: Progress) -> Run:
         on_owner_exit="stop",
         parameter_sources=plan.original.submission.get("parameter_sources", {}),
         tags={"reproduces": plan.original.run_id},
+        environment=plan.original.submission.get("environment"),
         cwd=plan.cwd,
     )
     try:
@@ -229,6 +230,7 @@ def differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
     """Yield what is known to differ before a run starts."""
     record = plan.original.record
     variables = rank_variables(plan.original.config, plan.original.paths)
+    variables |= plan.original.submission.get("environment") or {}
     with tempfile.TemporaryDirectory() as folder:
         here = RunPaths(Path(folder))
         now = {

@@ -15,6 +15,7 @@ from nbkit import statistics
 from nbkit.review.samples import Load, Span, read_load
 from nbkit.store.record import read_json
 from nbkit.store.stored_runs import StoredRun
+from nbkit.store.summary import ranks_of_window
 
 Line = Mapping[str, Any]
 
@@ -198,7 +199,7 @@ def put_together(
     load: Load | None = None,
 ) -> Facts:
     """Return the facts, with the times of all ranks if they were written."""
-    written: Sequence[Line] = worker.get("ranks") or []
+    written = ranks_of_window(worker, steps)
     known = [_rank_times(rank) for rank in written if rank.get("step_time_seconds")]
     all_ranks = bool(written) and len(known) == len(written)
     ranks = known if all_ranks else [rank_0] if rank_0 is not None and steps else []

@@ -30,7 +30,7 @@ def gpu_causes(facts: Facts) -> Iterator[Cause]:
 
 def _one_gpu(facts: Facts) -> Iterator[Cause]:
     """Find a script or function that has one process on a host of several GPUs."""
-    gpus = len((facts.record.get("machine") or {}).get("devices") or [])
+    gpus = len((facts.record.get("system") or {}).get("devices") or [])
     is_of_user = facts.config.get("task") in ("script", "function")
     if is_of_user and facts.on_gpus and facts.world_size == 1 and gpus > 1:
         yield Cause.of(

@@ -53,6 +53,7 @@ STORED_FIELDS: dict[str, dict[str, tuple[type, str]]] = {
         "owner": (dict, "process that launched it: host, pid, start"),
         "supervisor": (dict, "process that supervises it: host, pid, start"),
         "tags": (dict, "its study, arm and repeat"),
+        "environment": (dict, "environment variables of its study"),
         "job": (dict, "its Slurm job"),
         "job.cluster": (str, "the job's Slurm cluster"),
     },

@@ -152,7 +152,10 @@ class StoredRun:
     @property
     def supervisor_log(self) -> Path:
         """Log of the newest supervisor, which may have made several attempts."""
-        return self.paths.supervisor_log(int(self.submission.get("attempt", 0)))
+        submitted = int(self.submission.get("attempt", 0))
+        # Each requeue of a Slurm job has a supervisor, of an attempt of its own.
+        logs = map(self.paths.supervisor_log, range(self.attempt, submitted, -1))
+        return next(filter(Path.exists, logs), self.paths.supervisor_log(submitted))
 
     @property
     def attempt(self) -> int:

@@ -112,7 +112,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     fallback = _fallback_values(lines)
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     last = evaluations[-1] if evaluations else {}
-    ranks: list[Line] = worker.get("ranks") or []
+    ranks = ranks_of_window(worker, len(window))
     images = sum(rank["images"] for rank in ranks)
     cpu_seconds = [rank["cpu_seconds"] for rank in ranks]
     computes = [rank["compute_seconds"] for rank in ranks]
@@ -143,7 +143,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
             else None
         ),
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
-        peak_memory_bytes=_peak(ranks, worker.get("device_type")),
+        peak_memory_bytes=_peak(worker.get("ranks") or [], worker.get("device_type")),
         energy_joules=_energy(record),
         loss=steps[-1]["loss"] if steps else fallback.get("loss"),
         first_loss=steps[0]["loss"] if steps else None,
@@ -158,10 +158,27 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         device_name=devices[0].get("name") if devices else None,
         world_size=worker.get("world_size"),
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
-        oversubscribed=bool((record.get("launch") or {}).get("oversubscribed")),
+        oversubscribed=_is_oversubscribed(record, devices),
         logged=_logged_values(lines),
         nonfinite=FiniteReading.of(lines).first_nonfinite(worker),
     )
+
+
+def _is_oversubscribed(record: Line, devices: Sequence[Line]) -> bool:
+    # Only ranks know which GPUs they share on nodes of Slurm and of other hosts.
+    uuids = [uuid for device in devices if (uuid := device.get("uuid"))]
+    is_shared = len({*uuids}) < len(uuids)
+    return is_shared or bool((record.get("launch") or {}).get("oversubscribed"))
+
+
+def ranks_of_window(worker: Mapping[str, Any], num_steps: int) -> list[Line]:
+    """Return the times of every rank over a window; empty if they do not cover it.
+
+    A resumed attempt writes those of its own steps.
+    """
+    ranks: list[Line] = worker.get("ranks") or []
+    covers = all(rank.get("steps", num_steps) >= num_steps for rank in ranks)
+    return ranks if covers else []
 
 
 def _mean_loss(steps: Sequence[Line]) -> float | None:

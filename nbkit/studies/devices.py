@@ -32,6 +32,8 @@ class Devices:
     """GPUs, or usable CPUs."""
     name: str | None = None
     """Of the GPU; None on CPUs, and on nodes that cannot be looked at from here."""
+    memory_bytes: int | None = None
+    """Memory of the smallest GPU or MIG instance; None if unknown."""
     uuids: frozenset[str] = frozenset()
     """Of the GPUs and MIG instances of this machine that a run may use."""
 
@@ -89,8 +91,14 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
     if not here:
         return Devices("cpu", int(usable_cpus()))
     names = {gpu.product for gpu in here if gpu.product}
-    uuids = frozenset(gpu.name for gpu in here)
-    return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None, uuids)
+    sizes = [size for gpu in here if (size := gpu.memory_total_bytes) is not None]
+    return Devices(
+        "cuda",
+        whole_gpus(here),
+        " and ".join(sorted(names)) or None,
+        min(sizes, default=None),
+        frozenset(gpu.name for gpu in here),
+    )
 
 
 def why_cpus(requested: str, engine: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NvmlUnavailableError
 from nbkit.launch.devices.choice import visible_gpus
+from nbkit.launch.submit import variables_set
 from nbkit.review.causes import WORTH_A_WORD
 from nbkit.studies.progress import print_line
 from nbkit.telemetry.host import HostReader
@@ -46,6 +47,7 @@ def wait_for(
     configs: Sequence[ExperimentConfig],
     patience_seconds: float,
     say: Callable[[str], None],
+    environment: Mapping[str, str],
 ) -> Wait:
     """Wait until this machine is idle enough for some runs, up to a limit."""
     for config in configs:
@@ -56,8 +58,11 @@ def wait_for(
             )
             raise ConfigError(message)
     devices = {config.device for config in configs} - {"cpu", "replay"}
+    with variables_set(environment):
+        gpus = [gpu for device in devices for gpu in visible_gpus(device)]
     with ExitStack() as stack:
-        return wait_until_idle(patience_seconds, say, _looks(devices, stack))
+        labels: dict[str | None, str] = {gpu.name: gpu.label for gpu in gpus}
+        return wait_until_idle(patience_seconds, say, _looks(labels, stack))
 
 
 def wait_until_idle(
@@ -92,7 +97,7 @@ def wait_before(
     """Wait for an idle machine, if requested, before measurements of a plan."""
     if not patience_seconds:
         return None
-    wait = wait_for([*configs], patience_seconds, print_line)
+    wait = wait_for([*configs], patience_seconds, print_line, {})
     print_line(str(wait))
     return wait
 
@@ -101,11 +106,10 @@ def _in_words(busy: Busy) -> str:
     return ", ".join(f"{name} {share * 100:.0f}%" for name, share in busy.items())
 
 
-def _looks(devices: Iterable[str], stack: ExitStack) -> Iterator[Busy]:
+def _looks(labels: Mapping[str | None, str], stack: ExitStack) -> Iterator[Busy]:
     """Look at the CPUs, and at the GPUs that runs may get, a second each time."""
     host = HostReader()
     host.read()
-    labels = {gpu.name: gpu.label for device in devices for gpu in visible_gpus(device)}
     nvml = None
     if labels:
         with suppress(NvmlUnavailableError):

@@ -24,9 +24,7 @@ def before_start(
         return {}
     if kind not in registry.names("questions"):
         return {}
-    return registry.resolve("questions", kind).before_start(
-        plan, arm.get("data", "synthetic")
-    )
+    return registry.resolve("questions", kind).before_start(plan, arm)
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:

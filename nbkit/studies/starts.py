@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -184,18 +182,3 @@ def _end(run: Run, by: str, *, wait: bool) -> None:
         if wait:
             run.wait(raise_on_failure=False, on_poll=lambda _: None)
             run.stop(by=by)  # it has ended: what a lost one left is ended too
-
-
-@contextmanager
-def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process for a moment; children inherit."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -19,7 +19,7 @@ from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.program import Program
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
-from nbkit.launch.submit import absolute_data
+from nbkit.launch.submit import absolute_data, variables_set
 from nbkit.statistics import MINIMUM_RUNS, duration_in_words
 from nbkit.store.metrics import store_error
 from nbkit.store.network import refresh_nfs_cache
@@ -58,7 +58,6 @@ from nbkit.studies.starts import (
     has_diverged,
     new_study_id,
     refuse_same,
-    variables_set,
     wait_for_all,
 )
 from nbkit.studies.stored_study import StoredStudy, resume_hint
@@ -320,7 +319,7 @@ class Study(StoredStudy):
             self.paths, self.arms, self.environment, programs, trust=trust
         )
         with _headline_if_stopped(self, shown=progress), self._executing(force=force):
-            self._write(minutes=limit, not_measured=[])
+            self._write(minutes=limit, not_measured=[], is_complete=False)
             with variables_set(self.environment):
                 starts = [
                     *checked(
@@ -347,7 +346,10 @@ class Study(StoredStudy):
             else:
                 self._run_in_turn(starts, budget, given_up, shown, permit)
             left = [slot for start in given_up.without(starts) for slot in start]
-            self._write(not_measured=[[slot.arm, slot.repeat] for slot in left])
+            self._write(
+                not_measured=[[slot.arm, slot.repeat] for slot in left],
+                is_complete=not self.missing,
+            )
             shown.answer = self._answer_so_far()
             write_json(self.paths.progress, shown.to_dict())
             shown.close()
@@ -376,8 +378,7 @@ class Study(StoredStudy):
         arms = self.arms
         names = dict.fromkeys(slot.arm for slots in starts for slot in slots)
         configs = [arms[name] for name in names]
-        with variables_set(self.environment):
-            wait = wait_for(configs, patience_seconds, say)
+        wait = wait_for(configs, patience_seconds, say, self.environment)
         self._write(waits=[*self._content.get("waits", []), asdict(wait)])
 
     def _run_in_turn(
@@ -395,8 +396,10 @@ class Study(StoredStudy):
             progress.expect([start[0].arm for start in fit], budget.left_seconds)
             try:
                 [run, *_] = self._run_at_once(slots, budget, progress, permit)
-                if self.metric is not None and not self.concurrent:
-                    given_up.check(slots[0].arm, run)
+                arm = slots[0].arm
+                is_measured = not self.concurrent and arm not in self.unrepeated
+                if self.metric is not None and is_measured:
+                    given_up.check(arm, run)
             except QueuedAtLimitError:
                 starts.insert(0, slots)
                 return
@@ -553,17 +556,17 @@ class Study(StoredStudy):
         ]
         if beside:
             tags["concurrent"] = "; ".join(beside)
-        with variables_set(self.environment):
-            return start_run(
-                ExperimentConfig(**fields),
-                entry,
-                cwd=cwd,
-                permit=permit,
-                on_owner_exit="stop",
-                parameter_sources=dict.fromkeys(fields, "given")
-                | content["parameter_sources"],
-                tags=tags,
-            )
+        return start_run(
+            ExperimentConfig(**fields),
+            entry,
+            cwd=cwd,
+            permit=permit,
+            on_owner_exit="stop",
+            parameter_sources=dict.fromkeys(fields, "given")
+            | content["parameter_sources"],
+            tags=tags,
+            environment=self.environment,
+        )
 
     def _program(self, slot: Slot) -> tuple[RunEntry | None, Path | None]:
         """Return what ranks of a start execute, and where, if the arm is a program."""

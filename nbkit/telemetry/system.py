@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,28 @@ def summarise_systems(
         return next(iter(summaries), None)
     strangers = [node["other_gpu_processes"] for node in summaries]
     total = sum(count or 0 for count in strangers)
+    gpus: dict[str, dict[str, Any]] = {}
+    for uuid, gpu in chain.from_iterable(node["gpus"].items() for node in summaries):
+        gpus[uuid] = _added(gpus[uuid], gpu) if uuid in gpus else gpu
     return {
         **summaries[0],
         "samples": sum(node["samples"] for node in summaries),
         "seconds": max(node["seconds"] for node in summaries),
-        "gpus": {uuid: gpu for node in summaries for uuid, gpu in node["gpus"].items()},
+        "gpus": gpus,
         # Those of one node count, though another says nothing.
         "other_gpu_processes": None if None in strangers and not total else total,
         "nodes": nodes,
     }
+
+
+def _added(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sums of a GPU in two files: a resumed container has another name."""
+    added = {**first, **second}
+    for name in ("energy_joules", "slowed_seconds"):
+        parts = first[name], second[name]
+        added[name] = None if None in parts else sum(parts)
+    used = [gpu["memory_used_bytes_max"] or 0 for gpu in (first, second)]
+    return {**added, "memory_used_bytes_max": max(used) or None}
 
 
 def system_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -120,6 +120,23 @@ def test_attempt_whose_rank_cannot_be_killed(
     assert (state, (cause or {})["kind"]) == ends
 
 
+def test_attempt_that_is_stopped_sooner_after_a_rank_has_ended(attempt_of, hasty_clock):
+    requests = [{"by": "user", "grace_seconds": 10_000.0}]
+
+    def look(number):
+        if number == 3:
+            ranks.ranks[0].ended_at, ranks.ranks[0].returncode = 1.0, 143
+            requests.append({"by": "user", "grace_seconds": 0.0})
+
+    ranks = Ranks(*[Beat(0, Phase.COMPUTE, 0)] * 2, on_look=look)
+    fields = {"task": "script", "gpus": 2, "hang_timeout_seconds": None}
+    attempt, _ = attempt_of(ranks, Journal(), requests, **fields)
+
+    attempt.run()
+
+    assert time.monotonic() < 1000
+
+
 class SavingRanks(Ranks):
     """Two ranks of which one saves when it is asked to end, and the other ends."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pynvml
 import pytest
 
@@ -191,6 +193,17 @@ def test_request_devices_cpus(threads, count, cpus_per_rank, small, monkeypatch)
     assert (wanted.device_type, wanted.count) == ("cpu", count)
     assert wanted.cpus_per_rank == cpus_per_rank
     assert all(name.startswith("cpu-") for name, _ in wanted.candidates)
+
+
+@pytest.mark.parametrize(("uid", "cpus"), [(0, [0, 1]), (1, [2, 3])])
+def test_request_devices_cpu_quota(uid, cpus, small, monkeypatch):
+    monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 2.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+
+    wanted = request_devices(small(gpus=1, device="cpu"))
+
+    assert [name for name, _ in wanted.candidates] == [f"cpu-{cpu}" for cpu in cpus]
 
 
 def test_request_devices_more_ranks_than_cpus(small):

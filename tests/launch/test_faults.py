@@ -99,6 +99,7 @@ def test_run_whose_ranks_cannot_be_started(small):
         on_owner_exit="keep",
         parameter_sources={},
         tags={},
+        environment={},
     )
     run = nbkit.Run(paths.root).wait(patient(60), raise_on_failure=False)
 

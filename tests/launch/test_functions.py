@@ -406,7 +406,7 @@ def variables_once_recorded(names):
 def test_launch_function_environment():
     """Deterministic ones get rings; what the user has set stays."""
     names = "COLOUR", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "CUBLAS_WORKSPACE_CONFIG"
-    given = {"COLOUR": "blue", "NCCL_ALGO": "Tree"}
+    given = {"COLOUR": "blue", "NCCL_ALGO": "Tree", "OMP_NUM_THREADS": "3"}
 
     run = launch(
         lambda: [*variables_once_recorded(names), sys.argv],
@@ -422,3 +422,4 @@ def test_launch_function_environment():
     assert described["name"] == "<lambda>"
     recorded = run.record["environment"]["variables"]
     assert [recorded[name] for name in names[1:]] == ["Tree", "0", ":4096:8"]
+    assert run.record["launch"]["cpus_per_rank"] == 3

@@ -132,7 +132,7 @@ def test_manual_engine_other_host(by_hand):
     there = {"rendezvous_host": "far.example"}
     wanted = ManualEngine().check(by_hand(manual=there))
 
-    assert wanted["cpus_per_rank"] is None
+    assert (wanted["cpus_per_rank"], wanted["takes_part"]) == (None, False)
     assert wanted["rendezvous_host"] == "far.example"
 
 

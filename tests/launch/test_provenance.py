@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.launch.code.provenance import describe_code, describe_environment
+from nbkit.config import ExperimentConfig
+from nbkit.launch.code.provenance import (
+    ProvenanceThread,
+    describe_code,
+    describe_environment,
+)
 from nbkit.store.paths import RunPaths
 from tests.checkouts import commit_all, git
 
@@ -63,6 +68,17 @@ def test_describe_code_untracked_files(top, paths):
     assert (code["untracked"], code["dirty"]) == (2, True)
 
 
+def test_describe_code_keeps_the_index(top, paths):
+    os.utime(top / "mine.py", (1, 1))
+    index = top / ".git" / "index"
+    before = index.read_bytes()
+
+    code = describe_code(top, paths)
+
+    assert code["dirty"] is False
+    assert index.read_bytes() == before
+
+
 def test_describe_code_older_git(top, paths, tmp_path, monkeypatch):
     older = tmp_path / "bin" / "git"
     older.parent.mkdir()
@@ -108,6 +124,15 @@ def test_describe_code_stale_diff(top, paths):
 
     assert (code["diff"], code["dirty"]) == (None, False)
     assert not (paths.code / "diff.patch").exists()
+
+
+@pytest.mark.parametrize(("is_node", "machine"), [(True, {"machine"}), (False, set())])
+def test_provenance_of_a_host_without_ranks(paths, is_node, machine):
+    thread = ProvenanceThread(ExperimentConfig(), paths, paths.root, is_node=is_node)
+
+    thread.run()
+
+    assert thread.take().keys() == {"code", "environment", *machine}
 
 
 def test_describe_environment_shadowed_version(tmp_path, paths, monkeypatch):

@@ -19,7 +19,7 @@ from nbkit.launch.supervision.supervisor import supervise
 from nbkit.reading import is_gone
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import read_json, write_json
+from nbkit.store.record import RunState, iso, read_json, unix_seconds, write_json
 from tests.widgets.stored_run import WrittenRun
 
 STOP = {"by": "ann", "grace_seconds": 5.0}
@@ -80,6 +80,32 @@ def journal(paths, submission):
     journal.write_record()
     yield journal
     journal.close()
+
+
+def test_first_record_after_a_requeue(paths, journal, submission):
+    journal.begin()
+    journal.note_attempt(RunState.STOPPED, None, journal.record["time"]["started"])
+    journal.record["queue"] = {"reason": "requeued"}
+    journal.set_state(RunState.QUEUED)
+
+    again = Journal(paths, {**submission, "attempt": 1})
+    again.close()
+
+    assert [it["state"] for it in again.record["attempts"]] == [RunState.STOPPED]
+
+
+def test_first_record_after_a_lost_attempt(paths, journal, submission):
+    journal.begin()
+    started = journal.record["time"]["started"]
+    end = unix_seconds(started) + 3600
+    os.utime(paths.record, (end, end))
+
+    again = Journal(paths, {**submission, "attempt": 1})
+    again.close()
+
+    [lost] = again.record["attempts"]
+    assert (lost["number"], lost["state"]) == (0, RunState.LOST)
+    assert (lost["started"], lost["ended"]) == (started, iso(end))
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT])

@@ -168,7 +168,7 @@ def test_run_rows_damaged_run(copied):
         paths.metrics: {"n_steps", "images_per_second"},
         paths.worker: {"world_size"},
         paths.record: {"state", "duration_seconds"},
-        paths.submission: {"state", "duration_seconds", "tags.study"},
+        paths.submission: {"state", "tags.study"},
     }
     for path, names in lost.items():
         text = path.read_text()

@@ -117,6 +117,7 @@ def test_submit_job_without_owner_watch(
             on_owner_exit="stop",
             parameter_sources={},
             tags={},
+            environment={},
         )
 
     told = getattr(raised.value, "__notes__", [])

@@ -10,7 +10,7 @@ from nbkit.errors import ConfigError
 from nbkit.questions.precision.planning import plan
 from tests.datasets.images import write_folder
 from tests.questions.conftest import notebook_parameters
-from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
+from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu, FakeMig
 
 parameters = partial(notebook_parameters, "precision")
 
@@ -88,6 +88,15 @@ def test_the_batch_fits_the_memory_of_the_gpu_and_it_is_said(drive, monkeypatch)
     assert batches == {128}
     assert "The batch size is 128 instead of 256" in planned.notes[0]
     assert asked.arms["fp32, channels_last"].batch_size_per_gpu == 256
+
+
+def test_the_batch_fits_the_memory_of_a_mig_instance(drive):
+    mig = FakeMig("MIG-a", memory_bytes=10 * GIBIBYTE)
+    drive(FakeGpu("GPU-a", migs=(mig,)))
+
+    planned = plan(parameters(device="auto"))
+
+    assert "must fit in 10 GiB of GPU memory" in planned.notes[0]
 
 
 def test_batch_beyond_the_images_is_refused(tmp_path):

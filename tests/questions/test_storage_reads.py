@@ -13,7 +13,8 @@ from nbkit.questions.storage.reads import Reads, prepare, read
 from nbkit.questions.storage.timeline import arrived_bytes, epoch_moments
 from nbkit.store.paths import RunPaths
 from nbkit.studies import photo_copies
-from tests.datasets.images import write_folder
+from nbkit.studies.kinds import before_start
+from tests.datasets.images import write_folder, write_table
 from tests.disk import tmp_path
 from tests.questions.test_storage_plan import parameters
 
@@ -49,6 +50,18 @@ def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
     assert sorted(images.rglob("*")) == before
     assert "nas: 18 files, random, cold" in capsys.readouterr().out
     assert Reads.of(json.loads(json.dumps(reads.facts))) == reads
+
+
+def test_labels_that_are_missing_are_read_by_the_rule_of_the_parameters(tmp_path):
+    rows = [f"{n}.png,train,{n % 2},0,0" for n in range(20)]
+    table = write_table(tmp_path / "xray", [*rows[:-1], "19.png,train,,0,0"])
+
+    planned = plan(parameters(data=f"nas={table}", missing_labels="zero"))
+    arm = next(iter(planned.arms.values())).model_dump()
+    before_start("storage", {"cache": "warm"}, arm)
+
+    assert planned.places[0].sources[0].images == 20
+    assert len(read(planned).speeds) == 4
 
 
 @pytest.mark.parametrize(("minutes", "repeats"), [(0.00001, 1), (0, 3)])

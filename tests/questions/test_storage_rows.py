@@ -93,6 +93,12 @@ def test_epoch_row_cache_and_arrived_bytes(run, arrived, tags, cache, is_cold, c
     assert found.first_runs == (50.0,) * len(arrived)
 
 
+def test_epoch_row_of_runs_that_began_less_and_less_warm(run):
+    cold = {**WARM, "cache": "37% warm"}
+
+    assert row(run(0, 0, WARM), run(1, 0, cold)).cache == "37% warm"
+
+
 def test_epoch_row_without_counter(run):
     assert row(run(0, 10_000, UNPROVEN), counter=None).arrived_bytes is None
 

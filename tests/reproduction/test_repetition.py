@@ -138,7 +138,9 @@ def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(
     small, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)  # in no checkout, whose files might change meanwhile
-    study = nbkit.Study.create("moves", {"small": small(steps=6, gpus=1)}, repeats=2)
+    variables = {"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "1"}
+    arms = {"small": small(steps=6, gpus=1)}
+    study = nbkit.Study.create("moves", arms, repeats=2, environment=variables)
     study.run(progress=False)
     bundle = nbkit.export(study, tmp_path / "study.zip")
     here = [run.summary for run in study.runs_by_arm()["small"]]

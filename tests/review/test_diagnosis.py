@@ -112,7 +112,7 @@ def test_a_script_on_one_of_several_gpus_is_named(diagnosed):
         "config": {"task": "script"},
         "lines": [],
         "worker": {"world_size": 1, "ranks": None},
-        "record": {"machine": {"num_cpus": 64, "devices": [{}] * 8}},
+        "record": {"machine": {"num_cpus": 64}, "system": {"devices": [{}] * 8}},
     }
 
     [cause] = diagnosed(**files)
@@ -382,18 +382,6 @@ def test_ranks_that_train_nothing_wait_for_the_images_of_the_slowest(diagnosed):
     assert cause.share == pytest.approx(0.35)
     assert "including 30% of the time for the slowest rank's images" in cause.evidence
     assert "idle" not in cause.evidence
-
-
-def test_time_a_step_is_of_the_steps_that_a_rank_has_counted(diagnosed):
-    # A rank counts from its newest start on, the metrics have the steps before too.
-    newest = {"steps": 20, "step_time_seconds": 20 * STEP_SECONDS}
-    ranks = [
-        rank(n, **newest, data_wait_seconds=0.6 * 20 * STEP_SECONDS) for n in (0, 1)
-    ]
-
-    [cause] = diagnosed(worker={"ranks": ranks})
-
-    assert "60% of the measured time (300 ms per step)." in cause.evidence
 
 
 def test_what_happens_between_two_steps_bounds_none_of_them(diagnosed):

@@ -129,6 +129,19 @@ def test_state_resumed_supervisor_gone():
     assert [row.state for row in list_runs()] == [RunState.LOST]
 
 
+def test_supervisor_log_of_a_later_attempt():
+    run = _run()
+    write_json(run.paths.submission, {"attempt": 1})
+    write_json(run.paths.record, {"state": "running", "attempt": 2})
+
+    # The same supervisor has started the ranks again.
+    assert run.supervisor_log == run.paths.supervisor_log(1)
+    requeued = run.paths.supervisor_log(2)
+    requeued.parent.mkdir(parents=True)
+    requeued.touch()
+    assert run.supervisor_log == requeued
+
+
 def test_metrics_repeated_steps(store):
     run = _run()
     rows = [{"kind": "step", "attempt": 0, "step": n, "loss": 1} for n in (1, 2, 3, 4)]

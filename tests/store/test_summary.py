@@ -34,6 +34,35 @@ def test_the_window_begins_behind_the_warmup():
 
 
 @pytest.mark.parametrize(
+    ("uuids", "is_shared"),
+    [(("a", "a"), True), (("a", "b"), False), ([None] * 2, False)],
+)
+def test_summary_ranks_that_share_a_gpu(uuids, is_shared):
+    worker = {"devices": [{"uuid": uuid} for uuid in uuids]}
+
+    assert summarise_run([step(1)], worker, {}).oversubscribed == is_shared
+
+
+@pytest.mark.parametrize(("steps", "share"), [(3, 0.9), (2, 0.5)])
+def test_summary_ranks_of_the_last_attempt_alone(steps, share):
+    rank = {
+        "steps": steps,
+        "images": 8 * steps,
+        "cpu_seconds": 1.0,
+        "step_time_seconds": 1.0,
+        "data_wait_seconds": 0.9,
+        "compute_seconds": 0.1,
+        "communication_exposed_seconds": 0.0,
+        "peak_rss_bytes": 5,
+    }
+
+    summary = summarise_run([step(1), step(2), step(3)], {"ranks": [rank]}, {})
+
+    assert (summary.data_wait_share, summary.peak_memory_bytes) == (share, 5)
+    assert (summary.cpu_ms_per_image is None) == (steps < 3)
+
+
+@pytest.mark.parametrize(
     "seconds",
     [
         [0.046, 0.001, 0.005, 0.001, 0.001, 0.075, 0.044, 0.002, 0.043, 0.072],

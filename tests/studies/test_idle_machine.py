@@ -85,7 +85,7 @@ def test_wait_for_visible_gpus(device, visible, busy, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     configs = [ExperimentConfig(device="cpu"), ExperimentConfig(device=device)]
 
-    assert wait_for(configs, 0.01, print).busy == busy
+    assert wait_for(configs, 0.01, print, {}).busy == busy
 
 
 def utilization(driver, handle):
@@ -94,7 +94,7 @@ def utilization(driver, handle):
 
 def test_runs_of_another_machine_are_not_waited_for_here(small):
     with pytest.raises(ConfigError, match="'manual' runs on other machines"):
-        wait_for([small(), small(engine="manual")], 600, print)
+        wait_for([small(), small(engine="manual")], 600, print, {})
 
 
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])

@@ -10,6 +10,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, RunError, RunFailedError
 from nbkit.questions.study_report import make
+from nbkit.store.record import RunState
 from nbkit.studies.budget import not_measured
 from nbkit.studies.metric import Metric
 from tests.studies.written_study import write_runs
@@ -88,10 +89,13 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
 def test_study_of_configurations_has_a_seed_for_each_start(small):
     fields = {"metric": "final_loss", "better": "lower", "control": "a"}
     config = small(gpus=1, steps=2, warmup_steps=1, seed=4)
-    study = nbkit.Study.create("loss", {"a": config}, **fields)
+    reads = config.replace(task="load", seed=0)  # has no loss, and is no arm
+    study = nbkit.Study.create("loss", {"a": config}, unrepeated={"b": reads}, **fields)
     study.run(progress=False)
 
     by_arm = study.runs_by_arm()
+    [run] = by_arm.pop("b")
+    assert run.state is RunState.FINISHED
     seeds = {arm: [run.config.seed for run in runs] for arm, runs in by_arm.items()}
     assert seeds == {"a": [4], "a again": [5]}
     rows = make(study).result["rows"]

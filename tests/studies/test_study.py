@@ -68,6 +68,7 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(
         study.run()
     stopper.join()
     (tmp_path / "linger").unlink()
+    [by_hand] = [run for run in nbkit.runs() if run.state is RunState.STOPPED]
 
     assert study.study_id in stopped.value.__notes__[0]
     assert os.environ["OMP_NUM_THREADS"] == "2"
@@ -92,6 +93,12 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(
     assert any(line.startswith("[1/2] quick, repeat 1: finished") for line in lines)
     assert any(line.startswith("[2/2] slow, repeat 1: stopped") for line in lines)
     assert any(line.startswith("[1/1] slow, repeat 1: finished") for line in lines)
+
+    checkpoint = by_hand.paths.checkpoints / "step_00000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "complete.json").touch()
+    variables = by_hand.resume().wait().record["environment"]["variables"]
+    assert (by_hand.state, variables["OMP_NUM_THREADS"]) == (RunState.FINISHED, "1")
 
 
 def test_a_failed_rank_ends_the_study_with_its_cause(tmp_path, capsys):

@@ -143,6 +143,26 @@ def test_half_a_line_and_a_missing_file_are_no_error(tmp_path):
     assert summarise_system(path, [])["samples"] == 1
 
 
+def test_a_gpu_of_two_files_has_the_sum_of_both(tmp_path):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("a", "b")}
+    for path, t, joules, used in (
+        (files["b"], 0, 300.0, 9),
+        (files["a"], 100, 500.0, 5),
+    ):
+        slowed = ("power cap",)
+        _write(
+            path,
+            {},
+            Sample(t=t, gpus=(_gpu(0.0, used=used, slowed=slowed),)),
+            Sample(t=t + 2, gpus=(_gpu(joules, used=used),)),
+        )
+
+    gpu = summarise_systems(files, run_pids=[7])["gpus"]["GPU-a"]
+
+    assert (gpu["energy_joules"], gpu["slowed_seconds"]) == (800, 4)
+    assert gpu["memory_used_bytes_max"] == 9
+
+
 @pytest.mark.parametrize(("first", "known"), [((7, 8), 1), ((7,), None)])
 def test_strangers_of_one_node_count_though_another_says_nothing(
     tmp_path, first, known

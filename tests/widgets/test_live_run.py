@@ -184,6 +184,28 @@ def test_values_that_a_function_logs_are_numbers_and_lines(tmp_path):
     assert shown["series"]["lr"][1] == [1, None, None, None]
 
 
+def test_device_charts_keep_the_gpu_of_an_earlier_attempt(tmp_path):
+    written = WrittenRun(tmp_path)
+    written.record("running", attempt=1, launch={"devices": ["GPU-b"]})
+    values = ("gpu_utilization_percent", "memory_used_bytes", "power_watts")
+    folder = written.run.paths.root / "system"
+    folder.mkdir()
+    lines = [
+        {"kind": "sample", "t": t, "gpus": [gpu]}
+        for t, uuid in ((100.0, "GPU-a"), (200.0, "GPU-b"))
+        for gpu in [{"index": 0, "uuid": uuid, **dict.fromkeys(values, t)}]
+    ]
+    (folder / "here.jsonl").write_text("".join(f"{json.dumps(it)}\n" for it in lines))
+    live = LiveRun(written.run)
+
+    live.read()
+
+    shown = live.snapshot()
+    assert [row["uuid"] for row in shown["devices"]] == ["GPU-b"]
+    points = shown["series"]["device:gpu_utilization_percent"]
+    assert [point[0] for point in points] == [100.0, 200.0]
+
+
 def test_only_the_runs_own_gpus_and_instances_are_shown(tmp_path):
     written = WrittenRun(tmp_path)
     written.record("running", launch={"devices": ["GPU-b", "MIG-1"]})

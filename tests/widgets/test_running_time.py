@@ -77,7 +77,8 @@ def test_what_a_record_does_not_tell_is_unknown():
     }
 
     assert running_time({}, {}, RunState.STARTING).at(BEGAN) is None
-    assert running_time(running, {}, RunState.LOST).at(BEGAN) is None
+    for state in (RunState.LOST, RunState.STOPPED):
+        assert running_time(running, {}, state).at(BEGAN) is None
     assert running_time(stopped_in_the_queue, {}, RunState.STOPPED).at(BEGAN) is None
 
 

@@ -27,6 +27,7 @@ from nbkit.telemetry.storage import describe_storage
 
 _DIFF = (
     *("-c", "diff.relative=false"),  # git below 2.28 has no --no-relative
+    *("-c", "diff.autoRefreshIndex=false"),  # else it locks the user's index
     *("diff", "HEAD", "--binary", "--unified=3", "--no-color", "--submodule=short"),
     *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
 )
@@ -42,7 +43,14 @@ _UNTRACKED = (
 class ProvenanceThread(threading.Thread):
     """Describes code, environment, machine and storage, and holds up no run for it."""
 
-    def __init__(self, config: ExperimentConfig, paths: RunPaths, cwd: Path) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        paths: RunPaths,
+        cwd: Path,
+        *,
+        is_node: bool,
+    ) -> None:
         super().__init__(daemon=True)
         self._descriptions: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._parts: dict[str, Callable[[], Any]] = {
@@ -50,9 +58,10 @@ class ProvenanceThread(threading.Thread):
             "environment": lambda: describe_environment(
                 paths, rank_variables(config, paths)
             ),
-            # GPUs are described by the sampler: a hung driver stops only that.
-            "machine": lambda: describe_machine(gpus=False),
         }
+        if is_node:
+            # GPUs are described by the sampler: a hung driver stops only that.
+            self._parts["machine"] = lambda: describe_machine(gpus=False)
         if config.data != "synthetic":
             # What has a name is in the cache, or will be there in a moment.
             named = config.data in NAMED

@@ -172,8 +172,9 @@ def _run(paths: RunPaths) -> Lines:
     config = StoredRun(paths.root).config
     if config.has_entry:
         yield from _entry(paths)
-    folder = (read_json(paths.submission) or {}).get("cwd")
-    yield "working folder", folder
+    submission = read_json(paths.submission) or {}
+    yield "working folder", submission.get("cwd")
+    yield from _variables(submission.get("environment") or {})
     yield from _configuration(config)
 
 

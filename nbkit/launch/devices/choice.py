@@ -49,6 +49,8 @@ class Candidate:
     """Whether it is a MIG instance."""
     numa_node: int | None = None
     """Of a whole GPU's PCI slot; None if unknown."""
+    memory_total_bytes: int | None = None
+    """Memory of the GPU or MIG instance; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,13 @@ def _candidates(
         source.close()
     instances = {
         str(gpu.uuid): [
-            Candidate(mig.uuid, f"GPU {gpu.index} MIG {n}", mig.name, is_instance=True)
+            Candidate(
+                mig.uuid,
+                f"GPU {gpu.index} MIG {n}",
+                mig.name,
+                is_instance=True,
+                memory_total_bytes=mig.memory_total_bytes,
+            )
             for n, mig in enumerate(gpu.mig_instances or ())
         ]
         for gpu in samples
@@ -242,8 +250,15 @@ def visible_candidates(
             kept = visible_instances([mig.name for mig in migs], setting)
             devices += [mig for mig in migs if mig.name in kept]
         else:
-            label, node = f"GPU {gpu.index}", gpu.numa_node
-            devices.append(Candidate(uuid, label, gpu.name, gpu.index, numa_node=node))
+            device = Candidate(
+                uuid,
+                f"GPU {gpu.index}",
+                gpu.name,
+                gpu.index,
+                numa_node=gpu.numa_node,
+                memory_total_bytes=gpu.memory_total_bytes,
+            )
+            devices.append(device)
     return devices
 
 
@@ -313,6 +328,10 @@ def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
         )
         raise DeviceError(message)
     numbers = sorted(config.cpus or os.sched_getaffinity(0))
+    # Under a quota, runs share as many CPUs as it allows. Users of a host, who each
+    # have a quota, should not wait for each other.
+    first = os.getuid() * cpus % len(numbers)
+    numbers = [*numbers[first:], *numbers[:first]][:cpus]
     return [Candidate(f"cpu-{number}", f"CPU {number}") for number in numbers]
 
 

@@ -257,7 +257,7 @@ class Attempt:
     def _look_for_stop(self) -> None:
         # By SIGTERM a scheduler ends ranks that are not ready, as it asks for the stop.
         codes = {rank.returncode for rank in self.ranks} - {None, 0, -signal.SIGTERM}
-        if self.cause is not None or codes:
+        if self.cause is not None or (codes and self.stop is None):
             return  # What came first is what happened.
         for request in self._requests.look():
             if request not in self._obeyed:

@@ -66,7 +66,13 @@ def run_attempts(
     """
     run = StoredRun(root)
     journal.record["launch"].update(devices.facts(run.config, root))
-    description = ProvenanceThread(run.config, run.paths, Path(submission["cwd"]))
+    description = ProvenanceThread(
+        run.config,
+        run.paths,
+        Path(submission["cwd"]),
+        # Of an engine that says: ranks may run on other hosts only.
+        is_node=submission.get("takes_part", True),
+    )
 
     def take_descriptions() -> None:
         if description.ident is None:

@@ -19,7 +19,14 @@ from nbkit.reading import is_gone, retry_io
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RECORD_SCHEMA, RunState, read_json, utc_now, write_json
+from nbkit.store.record import (
+    RECORD_SCHEMA,
+    RunState,
+    iso,
+    read_json,
+    utc_now,
+    write_json,
+)
 from nbkit.store.redaction import redacted
 
 _RESERVE_BYTES = 256 * 1024
@@ -153,6 +160,25 @@ class Journal:
             sys.stderr.flush()
 
 
+def _earlier_attempts(paths: RunPaths, record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return how the attempts of a record ended; a lost one at its last heartbeat."""
+    attempts: list[dict[str, Any]] = record.get("attempts", [])
+    started = record.get("time", {}).get("started")
+    # A requeue keeps when its last attempt began, of which it has written how it ended.
+    if started is None or record.get("queue") or RunState(record["state"]).is_final:
+        return attempts
+    begin = max([started, *(attempt["ended"] for attempt in attempts)])
+    lost = {
+        "number": record["attempt"],
+        "state": RunState.LOST,
+        "started": begin,
+        "ended": max(begin, iso(paths.record.stat().st_mtime)),
+        "message": None,
+        "ranks": [],
+    }
+    return [*attempts, lost]
+
+
 def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]:
     """Return the record of an attempt that comes now; None is what is unknown yet."""
     config = read_json(paths.config) or {}
@@ -190,7 +216,7 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
             "seed": config.get("seed"),
             "deterministic": config.get("deterministic"),
         },
-        "attempts": earlier.get("attempts", []),
+        "attempts": _earlier_attempts(paths, earlier),
         # Of the attempt before, until this one's are known: it may end in the queue.
         **{part: earlier.get(part) for part in _DESCRIBED},
     }

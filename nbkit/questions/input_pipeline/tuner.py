@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError, RunFailedError
 from nbkit.launch.start import launch
+from nbkit.launch.submit import variables_set
 from nbkit.questions.input_pipeline.planning import (
     PipelinePlan,
     with_setting,
@@ -27,7 +28,6 @@ from nbkit.questions.input_pipeline.trials import (
 from nbkit.review.diagnosis import diagnose
 from nbkit.studies.idle_machine import wait_before
 from nbkit.studies.progress import Progress
-from nbkit.studies.starts import variables_set
 
 
 def prepare(plan: PipelinePlan) -> PipelinePlan:

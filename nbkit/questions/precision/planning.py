@@ -143,23 +143,22 @@ def _batch_that_fits(
 ) -> tuple[int, dict[str, Any]]:
     """Return the batch for which the baseline fits the smallest GPU, and why."""
     usual = _GPU_BATCHES[0]
-    memory = [size for gpu in devices.gpus if (size := gpu.get("memory_total_bytes"))]
-    if not memory:
+    memory_bytes = devices.memory_bytes
+    if memory_bytes is None:
         return usual, {}
     config = ExperimentConfig(model=values["model"], image_size=values["image_size"])
-    for batch in _GPU_BATCHES:
-        needed = estimate_memory(config.replace(batch_size_per_gpu=batch))
+    batch = None
+    for size in _GPU_BATCHES:
+        needed = estimate_memory(config.replace(batch_size_per_gpu=size))
         if needed is None:
             return usual, {}
-        if needed.total_bytes + _BESIDE_THE_ESTIMATE_BYTES <= min(memory):
-            return batch, {} if batch == usual else _smaller(batch, memory, fits=True)
-    return _GPU_BATCHES[-1], _smaller(_GPU_BATCHES[-1], memory, fits=False)
-
-
-def _smaller(batch: int, memory: Sequence[int], *, fits: bool) -> dict[str, Any]:
-    """Return the facts of a batch smaller than the usual one."""
-    facts = {"batch_size": batch, "gpu_memory_bytes": min(memory), "fits": fits}
-    return {"smaller_batch": facts}
+        if needed.total_bytes + _BESIDE_THE_ESTIMATE_BYTES <= memory_bytes:
+            batch = size
+            break
+    fits = batch is not None
+    batch = batch or _GPU_BATCHES[-1]
+    facts = {"batch_size": batch, "gpu_memory_bytes": memory_bytes, "fits": fits}
+    return batch, {"smaller_batch": facts} if batch < usual else {}
 
 
 def _smaller_batch(facts: Mapping[str, Any]) -> list[str]:

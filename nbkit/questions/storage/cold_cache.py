@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from nbkit.config.fields import LABEL_FAULT_FIELDS
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.manifest import known_manifest, manifest_name, write_manifest
@@ -15,12 +16,12 @@ from nbkit.readspeed.cache import drop_page_cache, fill_page_cache
 from nbkit.store.paths import manifests_folder
 
 
-def described_data(data: str) -> dict[str, Any]:
+def described_data(data: str, **rules: Any) -> dict[str, Any]:
     """Return what the training part of a data set amounts to, as JSON values.
 
     That is what an epoch reads. Images for evaluation may be of another size.
     """
-    listing = find(data)
+    listing = find(data, **rules)
     contents = listing.contents
     used = {sample.shard for sample in contents.train}
     training = replace(
@@ -37,10 +38,12 @@ def described_data(data: str) -> dict[str, Any]:
     }
 
 
-def before_start(plan: Mapping[str, Any], data: str) -> dict[str, str]:
+def before_start(plan: Mapping[str, Any], arm: Mapping[str, Any]) -> dict[str, str]:
     """Bring a data set's pages into the state that a study declares, and prove it."""
     # As a launch will name it: the manifest keeps the path.
-    listing = find(existing_data(data))
+    data = arm.get("data", "synthetic")
+    rules = {name: arm[name] for name in LABEL_FAULT_FIELDS if name in arm}
+    listing = find(existing_data(data), **rules)
     _ensure_manifest(listing, data)
     files = [listing.root / name for name in listing.files]
     known = (

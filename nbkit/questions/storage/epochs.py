@@ -140,7 +140,11 @@ def _summary(rates: Sequence[EpochRates], name: str) -> Summary | None:
 
 def _least_known(tags: Sequence[Mapping[str, str]]) -> str:
     """Return the state of the run of which least is known."""
-    worst = min(tags, key=lambda tag: (tag.get("cache_proven", ""), "cache" in tag))
+
+    def certainty(tag: Mapping[str, str]) -> tuple[str, bool, bool]:
+        return tag.get("cache_proven", ""), "cache" in tag, tag.get("cache") == "warm"
+
+    worst = min(tags, key=certainty)
     if "cache" not in worst:
         return "not known"
     proven = ", proven" if worst["cache_proven"] == "yes" else ""

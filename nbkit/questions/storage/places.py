@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from nbkit.config.fields import LABEL_FAULT_FIELDS
 from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.datasets.listing import IMAGE_SUFFIXES
 from nbkit.datasets.recordio import is_recordio
@@ -106,7 +107,8 @@ class Wanted:
 
 def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
     """Return all requested places, without writing anything."""
-    wanted = [_data_set(name) for name in p.data or []]
+    rules = {name: p[name] for name in LABEL_FAULT_FIELDS}
+    wanted = [_data_set(name, rules) for name in p.data or []]
     folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
     wanted += [_photographs(folder, copies_of(p, values), values) for folder in folders]
     lines = [
@@ -123,7 +125,7 @@ def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
     return wanted
 
 
-def _data_set(text: str) -> Wanted:
+def _data_set(text: str, rules: Mapping[str, Any]) -> Wanted:
     name, path = name_and_path(text)
     if path == "synthetic":
         message = (
@@ -134,7 +136,7 @@ def _data_set(text: str) -> Wanted:
         raise ParameterError(message)
     data = existing_data(path, NAMED)
     where = Path(data) if Path(data).is_absolute() else cache_path(data)
-    source = DataSource(name=name, data=data, **described_data(data))
+    source = DataSource(name=name, data=data, **described_data(data, **rules))
     return Wanted(
         name=name,
         folder=where,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nbkit.config.fields import LABEL_FAULT_FIELDS
 from nbkit.datasets.find import find
 from nbkit.questions.storage.places import Place
 from nbkit.questions.storage.planning import StoragePlan
@@ -155,10 +156,11 @@ def read(plan: StoragePlan) -> Reads:
     wait = wait_before(plan.arms.values(), plan.wait_for_idle)
     speeds: list[tuple[str, ReadSpeed]] = []
     size_bytes = plan.prepared["read_bytes"]
+    rules = {name: plan.parameters[name] for name in LABEL_FAULT_FIELDS}
     end = time.monotonic() + plan.preparation_seconds
     count = sum(len(_PATTERNS) * len(_caches(place)) for place in plan.places)
     for place in plan.places:
-        with _to_read(place, size_bytes) as files:
+        with _to_read(place, size_bytes, rules) as files:
             for pattern in _PATTERNS:
                 for cache in _caches(place):
                     left_seconds = end - time.monotonic()
@@ -185,13 +187,15 @@ def _caches(place: Place) -> tuple[CacheState, ...]:
 
 
 @contextmanager
-def _to_read(place: Place, size_bytes: int) -> Iterator[list[Path]]:
+def _to_read(
+    place: Place, size_bytes: int, rules: Mapping[str, Any]
+) -> Iterator[list[Path]]:
     """Give what to read: files of a data set, or a test file as long as this lasts."""
     if place.is_ours:
         with temporary_file(Path(place.folder), size_bytes) as path:
             yield [path]
     else:
-        yield _own_files(place)
+        yield _own_files(place, rules)
 
 
 def _progress_line(place: Place, speed: ReadSpeed) -> str:
@@ -203,9 +207,9 @@ def _progress_line(place: Place, speed: ReadSpeed) -> str:
     )
 
 
-def _own_files(place: Place) -> list[Path]:
+def _own_files(place: Place, rules: Mapping[str, Any]) -> list[Path]:
     """Return files of a data set, drawn from all where there are very many."""
-    listing = find(place.sources[0].data)
+    listing = find(place.sources[0].data, **rules)
     names = listing.files
     if len(names) > _FILES_DRAWN:
         names = sorted(random.Random(0).sample(names, _FILES_DRAWN))
