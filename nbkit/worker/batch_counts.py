@@ -29,8 +29,11 @@ class BatchCounts:
         """
         tensors = (value for value in given if hasattr(value, "shape") and value.ndim)
         first = next(tensors, None)
-        tokens, mask = by_name.get("input_ids"), by_name.get("attention_mask")
-        positions = by_name.get("position_ids")
+        names = ("input_ids", "attention_mask", "position_ids")
+        tokens, mask, positions = (
+            value if hasattr(value := by_name.get(name), "shape") else None
+            for name in names
+        )
         if mask is None and positions is not None and tokens is not None:
             self._add_late("samples", (positions == 0).sum())
         elif first is not None:

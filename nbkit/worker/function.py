@@ -67,7 +67,9 @@ def run_entry(
         os.environ.update(entry["environment"])
     # In this order a name means what it means to the launching process.
     path = entry["import_path"]
-    sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
+    # A copy of a checkout must not find the checkout itself.
+    others = [] if "copy" in entry else sys.path
+    sys.path[:] = [*path, *(folder for folder in others if folder not in path)]
     show_sources(rank, entry)
     # A rank that waits for one that has failed is in C++, where no handler runs.
     rank.end_at_requests_to_stop()

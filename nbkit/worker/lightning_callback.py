@@ -53,14 +53,19 @@ class LightningLog:
         self._mark: float | None = None
         self._step = self._asked_step = -1
         self._logged: dict[str, float] = {}
+        self._trained: set[str] = set()
+        self._validated: set[str] = set()
+        """Names of values that are logged after each validation."""
         self._loss: float | None = None
         self._total_steps: int | None = None
+        self._device: Any = None
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Take over the run's numbers, and its requests to stop."""
         self._run.record_only(Source.LOG)
         steps = trainer.estimated_stepping_batches
-        self._total_steps = int(steps) if math.isfinite(steps) else None
+        self._total_steps = int(steps) if 0 <= steps < math.inf else None
+        self._device = module.device
         # Lightning's own handler ends each rank by itself, without a checkpoint.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -77,11 +82,12 @@ class LightningLog:
         # Here, the batches that are done have been counted: later hooks come before
         # that. What follows is one step, which the resumed run does again.
         if self._run.should_stop():
-            self._counts.gather(self._run.world_size, module.device)
             saves = trainer.checkpoint_callback
             folder = getattr(saves, "dirpath", None) or self._run.run_folder
             saved = Path(folder) / "last.ckpt"
             trainer.save_checkpoint(saved)
+            for each in trainer.checkpoint_callbacks:
+                each.save_last = None  # that would say that the epoch is over
             state = {"lightning_checkpoint": str(saved)}
             self._run.save_checkpoint(state, trainer.global_step)
             trainer.should_stop = True
@@ -103,7 +109,7 @@ class LightningLog:
             return
         self._step = trainer.global_step
         if self._step % trainer.log_every_n_steps == 0:
-            self._log(trainer, module)
+            self._log(trainer)
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
         """Let the clock pause."""
@@ -112,37 +118,51 @@ class LightningLog:
             self._mark = None
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Log what was measured."""
-        if not trainer.sanity_checking and (values := self._new_metrics(trainer)):
-            step = trainer.global_step
-            self._run.log(values, step, total_steps=self._total_steps)
+        """Log what was measured, also where it is equal to that of before."""
+        if trainer.sanity_checking:
+            return
+        values = self._new_metrics(trainer)
+        self._validated |= values.keys() - self._trained
+        known = self._validated & self._logged.keys()
+        if values := values | {name: self._logged[name] for name in known}:
+            self._run.log(
+                values,
+                trainer.global_step,
+                total_steps=self._total_steps,
+                beside_steps=trainer.state.fn != "fit",
+            )
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Log the steps since the last line."""
         if self._loss is not None:
-            self._log(trainer, module)
+            self._log(trainer)
         # Lightning computes the last epoch's values after its validation.
-        self.on_validation_end(trainer, module)
+        if values := self._new_metrics(trainer):
+            step = trainer.global_step
+            self._run.log(values, step, total_steps=self._total_steps)
 
     def on_test_end(self, trainer: Any, module: Any) -> None:
         """Log what was tested, maybe by another trainer, which begins at step 0."""
         if values := self._new_metrics(trainer):
-            self._run.log(values, max(trainer.global_step, self._run.step))
+            step = max(trainer.global_step, self._run.step)
+            self._run.log(values, step, beside_steps=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return what a checkpoint keeps; Lightning calls it on every rank."""
+        self._counts.gather(self._run.world_size, self._device)
         return {"seen": dict(self._counts.seen)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
         self._counts.seen.update(state_dict["seen"])
 
-    def _log(self, trainer: Any, module: Any) -> None:
+    def _log(self, trainer: Any) -> None:
         now = time.perf_counter()
         seconds = self._seconds + now - (self._mark or now)
         self._seconds, self._mark = 0.0, now
-        self._counts.gather(self._run.world_size, module.device)
+        self._counts.gather(self._run.world_size, self._device)
         values = self._new_metrics(trainer)
+        self._trained |= values.keys()
         if self._loss is not None:
             values["loss"], self._loss = float(self._loss), None
         if trainer.optimizers:

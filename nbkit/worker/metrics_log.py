@@ -148,7 +148,7 @@ class MetricsLog:
         line |= {"t": clock.now(), "values": numbers, "beside_steps": True}
         self._write([line])
         if self._tensorboard is not None:
-            self._tensorboard.write(numbers, step)
+            self._tensorboard.write(numbers, step, beside_steps=True)
 
     def open_window(self, issued: int) -> None:
         """Measure the steps after this number of steps of the attempt."""
@@ -180,7 +180,7 @@ class MetricsLog:
         if kind == "evaluation" and self._tensorboard is not None:
             names = ("top1_accuracy", "mean_auroc", "loss")
             scores = {f"evaluation/{name}": values.get(name) for name in names}
-            self._tensorboard.write(scores, step)
+            self._tensorboard.write(scores, step, beside_steps=True)
 
     def close(self) -> None:
         """Flush the files to disk."""

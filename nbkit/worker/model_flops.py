@@ -51,6 +51,9 @@ class ModelFlops:
         except AttributeError as error:
             message = f"the model's config has no {error.name}"
             raise ValueError(message) from None
+        if not all(isinstance(size, int) for size in (width, heads, layers)):
+            message = "the model's layers differ in their heads"
+            raise ValueError(message)
         head_size = getattr(text, "head_dim", None) or width // heads
         return cls(_weight_flops(model), 12.0 * layers * heads * head_size)
 

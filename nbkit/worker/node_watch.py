@@ -290,14 +290,14 @@ def _first_gpus(count: int) -> list[str] | None:
     """Return the UUIDs of the GPUs of as many ranks; None if unknown."""
     from nbkit.telemetry.nvml import open_nvml
 
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         with open_nvml() as nvml:
-            gpus = visible_devices(
-                nvml.devices(), os.environ.get("CUDA_VISIBLE_DEVICES")
-            )
+            gpus = visible_devices(nvml.devices(), setting)
     except NvmlUnavailableError:
         return None
-    return [str(gpu.uuid) for gpu in gpus[:count]] or None
+    instances = [name for name in (setting or "").split(",") if name.startswith("MIG-")]
+    return ([str(gpu.uuid) for gpu in gpus] or instances)[:count] or None
 
 
 def _print(text: str) -> None:

@@ -178,14 +178,20 @@ class Context:
         step: int | None = None,
         *,
         total_steps: int | None = None,
+        beside_steps: bool = False,
     ) -> None:
-        """Record metrics; see `nbkit.log`."""
+        """Record metrics; see `nbkit.log`.
+
+        With ``beside_steps``, they say nothing about where the run is.
+        """
         refuse_in_child(self._pid, self.rank)
         self.record_only(Source.LOG)
         step = self._step + 1 if step is None else whole_step(step)
         of: dict[str, int] = {}
         if total_steps is not None:
             of = {"total_steps": whole_step(total_steps, "total_steps")}
+        if beside_steps:
+            of["beside_steps"] = True
         self._record(Source.LOG, values, step, **of)
 
     def record_only(self, source: Source) -> None:
@@ -216,12 +222,13 @@ class Context:
     ) -> None:
         recorded = numbers(values)
         self._source_of.update(dict.fromkeys(recorded, source))
-        if "beside_steps" not in marks:
+        beside_steps = "beside_steps" in marks
+        if not beside_steps:
             self._step = step
             self._rank.beat(step, Phase.COMPUTE)
         self._write("log", step, values=recorded, **marks)
         if self._tensorboard is not None:
-            self._tensorboard.write(recorded, step)
+            self._tensorboard.write(recorded, step, beside_steps=beside_steps)
 
     def record_last_prints(self, values: Mapping[str, float]) -> None:
         """Record what rank 0 printed last, unless a name has a better source."""
@@ -296,7 +303,8 @@ class Context:
         """Return the newest complete checkpoint's state, on the CPU, or None.
 
         The global random generators of Python, NumPy and torch are restored, and `log`
-        continues with the next step.
+        continues with the next step. Call it before the first `log`: what a resumed
+        attempt logs replaces earlier values from that step on.
         """
         from nbkit.worker import checkpoint
         from nbkit.worker.generators import restore_random_state

@@ -20,9 +20,16 @@ class TensorBoard:
         self._rank = rank
         self._writer: Any = None
         self._is_missing = False
+        self._has_begun = False
 
-    def write(self, values: Mapping[str, float | None], step: int) -> None:
-        """Write the numbers of a step; None is left out."""
+    def write(
+        self,
+        values: Mapping[str, float | None],
+        step: int,
+        *,
+        beside_steps: bool = False,
+    ) -> None:
+        """Write the numbers of a step, or beside the steps; None is left out."""
         if self._is_missing:
             return
         try:
@@ -48,9 +55,11 @@ class TensorBoard:
             folder = self._rank.paths.tensorboard
             make_folder(folder, self._rank.paths.root)
             self._writer = EventFileWriter(str(folder), flush_secs=_FLUSH_SECONDS)
-            if self._rank.attempt:
-                # TensorBoard then drops what the attempt before wrote after this step.
-                add(session_log=events.SessionLog(status=events.SessionLog.START))
+        if not self._has_begun and not beside_steps:
+            self._has_begun = True
+            # TensorBoard drops what attempts before wrote from this step on. It takes
+            # the first such event for that of the first attempt.
+            add(session_log=events.SessionLog(status=events.SessionLog.START))
         scalars = [
             summaries.Summary.Value(tag=name, simple_value=float(value))
             for name, value in values.items()

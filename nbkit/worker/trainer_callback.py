@@ -108,7 +108,9 @@ class TrainerLog:
         self._rates = {}
         if values:
             steps = state.max_steps if state.max_steps > 0 else None
-            self._context.log(values, state.global_step, total_steps=steps)
+            # An evaluation before the training is at step 0, which may be resumed.
+            step, is_beside = state.global_step, steps is None
+            self._context.log(values, step, total_steps=steps, beside_steps=is_beside)
 
     def _measured(self, args: Any, world_size: int) -> dict[str, float]:
         """Return rates of all ranks, by full batches."""
@@ -159,8 +161,10 @@ class TrainerCallback(TrainerLog):
             return None
         state = self._context.load_checkpoint() or {}
         folder = state.get(_CHECKPOINT)
-        self._counts.seen.update(state.get(_SEEN, {}))
-        return folder if folder and Path(folder).is_dir() else None
+        if not folder or not Path(folder).is_dir():
+            return None
+        self._counts.seen.update(state[_SEEN])
+        return folder
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
@@ -188,6 +192,7 @@ class TrainerCallback(TrainerLog):
         super().on_step_end(args, state, control)
         if self._context is not None and self._context.should_stop():
             control.should_save = control.should_training_stop = True
+            args.save_total_limit = None  # a limit of 1 keeps the best one alone
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note the checkpoint, from which `Run.resume` continues."""

@@ -113,11 +113,42 @@ def test_trainer_without_the_callback_is_shown_with_the_same_losses(start):
     )
 
 
-def test_trainer_of_a_module_of_trl_is_shown(tmp_path, shared_store):
+BEST = {
+    "logging_steps=3": "logging_steps=1, eval_strategy='steps', eval_steps=2, "
+    "save_steps=2, load_best_model_at_end=True, save_total_limit=1",
+    'save_strategy="no", ': "",
+    "train_dataset=texts": "train_dataset=texts, eval_dataset=texts[:4]",
+    "trainer.train(": "trainer.evaluate()\ntrainer.train(",
+}
+
+
+def test_trainer_that_keeps_its_best_checkpoint_resumes_from_its_last(start, tmp_path):
+    text = SCRIPT
+    for old, new in BEST.items():
+        assert old in text
+        text = text.replace(old, new)
+    script = tmp_path / "best.py"
+    script.write_text(text)
+    args = ["callback", 120, ROWS, BATCH, ACCUMULATION]
+    run = nbkit.launch(script, args=args, gpus=2, device="cpu", oversubscribe=True)
+    wait_until(lambda: 5 in losses(run), "the fifth step", 120)
+    run.stop()
+    stopped_at = max(losses(run))
+    run.resume().wait()
+
+    assert list(losses(run)) == [*range(1, 121)]
+    attempts = {line["step"]: line["attempt"] for line in run.metrics("log")}
+    assert [attempts[stopped_at], attempts[120]] == [0, 1]
+    samples = [line["values"].get("samples_seen") for line in run.metrics("log")]
+    assert max(filter(None, samples)) == 120 * BATCH * ACCUMULATION * 2
+
+
+def test_trainer_of_a_module_of_trl_is_shown(tmp_path, shared_store, monkeypatch):
     pytest.importorskip("trl")
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # else a thread stays
     words = [f"w{number}" for number in range(61)]
     vocabulary = {word: at for at, word in enumerate(["[UNK]", "[EOS]", *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))

@@ -19,6 +19,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import nbkit
+from nbkit.store.progress import progress
 from nbkit.store.record import RunState
 from tests.house.documents import ROOT, blocks
 from tests.launch.conftest import store
@@ -200,6 +201,7 @@ class Ends(L.LightningModule):
 
     def validation_step(self, batch, _):
         self.log("val_acc", 0.1 * self.current_epoch)
+        self.log("val_same", 0.5)
 
     def test_step(self, batch, _):
         self.log("test_acc", 0.5)
@@ -225,8 +227,66 @@ def test_lightning_script_has_values_of_its_last_epoch_and_its_test(folder):
 
     values = [line["values"] for line in run.metrics("log")]
     assert [it["train_acc"] for it in values if "train_acc" in it] == [1.0, 2.0, 3.0]
+    assert [it["val_same"] for it in values if "val_same" in it] == [0.5] * 3
     assert run.summary.logged["test_acc"] == 0.5
     assert run.metrics("log")[-1]["step"] == 15
+
+
+STREAM = """
+import sys, time
+import lightning as L
+import torch
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for _ in range(10):
+            time.sleep(float(sys.argv[1]))
+            yield torch.randn(2)
+
+class Fit(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        return self.model(batch).square().mean()
+
+    def validation_step(self, batch, _):
+        self.log("val_loss", self.model(batch).square().mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+here = {"accelerator": "cpu", "devices": 1, "logger": False}
+loader = torch.utils.data.DataLoader(Stream(), batch_size=1)
+save = L.pytorch.callbacks.ModelCheckpoint("saved", save_last=True)
+trainer = L.Trainer(max_epochs=3, log_every_n_steps=4, callbacks=[save],
+                    num_sanity_val_steps=0, **here)
+module = Fit()
+trainer.validate(module, loader)
+trainer.fit(module, loader, loader, ckpt_path="last")
+L.Trainer(**here).validate(module, loader)
+"""
+
+
+def test_lightning_script_of_a_stream_resumes_in_the_middle_of_an_epoch(folder):
+    if find_spec("lightning") is None:
+        pytest.skip("needs lightning")
+    (folder / "stream.py").write_text(STREAM)
+
+    run = nbkit.launch(folder / "stream.py", args=[0.1], device="cpu", gpus=1)
+    wait_for_line(run)
+    run.stop()
+    assert run.state is RunState.STOPPED
+    stopped_at = lines_of(run)[-1]["step"]
+    run.resume().wait()
+
+    steps = [line["step"] for line in lines_of(run)]
+    assert steps == sorted(steps)
+    assert (steps[0], steps[-1]) == (4, 30)
+    assert stopped_at % 10
+    assert lines_of(run)[-1]["values"]["samples_seen"] == 30
+    assert progress(run.paths.metrics)["step"] == 30
 
 
 def test_accelerate_page_is_recorded_as_tensorboard_has_it(folder):

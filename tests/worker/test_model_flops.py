@@ -24,7 +24,8 @@ class Model(torch.nn.Module):
         if tied:
             self.output.weight = self.words.weight
         size = {"hidden_size": WIDTH, "num_attention_heads": 2}
-        self.config = SimpleNamespace(num_hidden_layers=LAYERS, **size, **config)
+        size["num_hidden_layers"] = LAYERS
+        self.config = SimpleNamespace(**{**size, **config})
 
     def get_output_embeddings(self):
         return self.output
@@ -54,6 +55,7 @@ def test_model_flops_of_frozen_weights_lack_their_gradient():
         ({"num_experts": 8}, "mixture of experts"),
         ({"is_encoder_decoder": True}, "decoder-only"),
         ({"quantization_config": {"bits": 4}}, "quantized"),
+        ({"num_attention_heads": [2, 4]}, "layers differ in their heads"),
     ],
 )
 def test_model_flops_say_why_they_are_unknown(config, reason):

@@ -8,6 +8,9 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator,
+)
 from torch import nn
 
 import nbkit
@@ -22,6 +25,7 @@ from nbkit.worker.load import load
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
+from nbkit.worker.tensorboard import TensorBoard
 from nbkit.worker.train import train
 from tests.launch.conftest import plugins, small, store
 from tests.training import go_on_here, train_here
@@ -52,6 +56,20 @@ def test_numbers_belong_to_the_step_that_is_being_computed(rank, log):
         (7, 2),
         (3, None),
     ]
+
+
+def test_tensorboard_of_a_resumed_attempt(tmp_path):
+    for attempt, steps in enumerate([range(1, 7), range(4, 9)]):
+        board = TensorBoard(Rank(RunPaths(tmp_path), 0, 0, 1, 1, attempt, None))
+        board.write({"beside": 1.0}, 0, beside_steps=True)
+        for step in steps:
+            board.write({"loss": attempt}, step)
+        board.close()
+
+    events = EventAccumulator(str(RunPaths(tmp_path).tensorboard)).Reload()
+
+    assert [event.step for event in events.Tensors("loss")] == [*range(1, 9)]
+    assert len(events.Tensors("beside")) == 2
 
 
 def test_a_number_that_could_not_be_written_for_a_moment_is_written(

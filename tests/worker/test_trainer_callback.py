@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import nbkit
 from nbkit.launch.run_progress import RunPosition
 from nbkit.live.metrics import LiveMetrics
 from nbkit.store.progress import progress
+from nbkit.worker.batch_counts import BatchCounts
 from tests.launch.conftest import plugins, store
 
 __all__ = ["plugins", "store"]
@@ -152,6 +154,18 @@ def test_trainer_of_an_unchanged_script_is_shown(tmp_path, before):
     assert [(line["step"], line["total_steps"]) for line in lines] == [(2, 5), (4, 5)]
     assert [line["values"]["loss"] for line in lines] == [0.5, 0.25]
     assert all(line["values"]["samples_per_second"] > 0 for line in lines)
+
+
+def test_batch_counts_of_a_ragged_batch():
+    counts = BatchCounts()
+    texts = [torch.zeros(4), torch.zeros(6)]
+    mask = {"input_ids": torch.zeros(3, 4), "attention_mask": {"full": texts[0]}}
+    for batch in ({"input_ids": texts}, mask):
+        counts.add([*batch.values()], batch)
+
+    counts.gather(1, None)
+
+    assert counts.seen["tokens"] == 12
 
 
 def test_trainer_callback_does_nothing_outside_a_run():
