@@ -270,8 +270,13 @@ def _runs(given: object) -> list[StoredRun]:
 
 def _check_alike(runs: Sequence[StoredRun]) -> None:
     alike = {
-        "world_size": [run.config.world_size for run in runs],
-        "precision": [run.config.precision for run in runs],
+        **{
+            name: [getattr(run.config, name) for run in runs]
+            for name in (
+                *("world_size", "nnodes", "precision", "memory_format", "compile"),
+                "gradient_accumulation_steps",
+            )
+        },
         "batch_size_per_gpu": [run.worker.get("batch_size_per_gpu") for run in runs],
         "device": [run.summary.device_name for run in runs],
         "data": [run.config.data for run in runs],

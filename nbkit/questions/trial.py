@@ -59,6 +59,15 @@ class Trial:
     is_stored: bool = False
     """Whether the result is from an earlier call."""
 
+    @classmethod
+    def of(cls, study: Study) -> Trial:
+        """Return the effect that a study shows; no verdict that its report doubts."""
+        report = make(study)
+        verdicts = {row["arm"]: row["verdict"] for row in report.result["rows"]}
+        verdict = verdicts.get("new", "not measured")
+        is_withheld = verdict in ("better", "worse") and report.result.get("caveats")
+        return cls(study, report, "withheld" if is_withheld else verdict)
+
     def __str__(self) -> str:
         return "\n".join([self.report.answer, *self.report.tables[0].notes])
 
@@ -167,7 +176,7 @@ def try_(
                 f"{study.repeats}). Its stored result is used; to measure again, "
                 "remove the study's folder."
             )
-            return replace(_trial(study), is_stored=True)
+            return replace(Trial.of(study), is_stored=True)
         if study is not None:
             _refuse_other_limits(study, repeats, parallel)
         # The same folders where the study continues.
@@ -202,7 +211,7 @@ def try_(
             else:
                 _say(f"study {study.study_id} continues")
             _run(study, minutes, progress=progress)
-    return _trial(study)
+    return Trial.of(study)
 
 
 def _run(study: Study, minutes: float | None, *, progress: bool) -> None:
@@ -228,12 +237,6 @@ def describe(plan: Mapping[str, Any]) -> list[str]:
         new += f" with uncommitted changes ({versions['uncommitted']})"
     base = f"{plan['against']} ({versions['base_commit']})"
     return [f"base: {base}; new: {new}; patch: change.patch."]
-
-
-def _trial(study: Study) -> Trial:
-    report = make(study)
-    verdicts = {row["arm"]: row["verdict"] for row in report.result["rows"]}
-    return Trial(study, report, verdicts.get("new", "not measured"))
 
 
 def _identity(measured: Sequence[object]) -> str:
@@ -318,11 +321,13 @@ def _arm(
     gpus: int,
     device: str,
 ) -> Program:
-    path = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH")]
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    path = [str(folder), str(folder / "src")]
+    path += [_moved(entry, change.top, folder) for entry in given]
     arm = program(
         folder / change.script,
         words,
-        environment={"PYTHONPATH": os.pathsep.join(filter(None, path))},
+        environment={"PYTHONPATH": os.pathsep.join(path)},
         cwd=_moved(str(Path.cwd()), change.top, folder),
         gpus=gpus,
         device=device,

@@ -157,10 +157,13 @@ class Arms:
         if not compared or distrusted:
             return ""
         needs = [row.needed for row in compared if row.needed is not None]
-        done = min(row.n for row in self.rows)
+        done = min(row.n for row in self.rows if row.arm not in self.diverged)
         if len(needs) < len(compared):
             return "Repeats for a verdict: an estimate requires n=2."
-        repeats = max([done, *(need.runs for need in needs if need.runs is not None)])
+        open_needs = [
+            need.runs for need in needs if need.runs is not None and need.more
+        ]
+        repeats = max([done, *open_needs])
         parts = []
         if repeats > done:
             parts.append(

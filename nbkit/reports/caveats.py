@@ -60,12 +60,11 @@ def caveats(
 def without_runs(study: StoredStudy) -> list[AuditFinding]:
     """Return a caveat if an arm without a run prevents the comparison."""
     missing = study.missing
-    begun = {slot.arm for slot in {*study.order} - {*missing}}
-    without = dict.fromkeys(
-        slot.arm
-        for slot in missing
-        if slot.arm not in begun and slot.arm not in study.unrepeated
-    )
+    others = {slot.arm for slot in {*study.order} - {*missing}} | {*study.unrepeated}
+    if study.metric is not None:
+        # What is left can be compared without an arm that always fails.
+        others |= {*study.failed} - {study.base, *(study.control or ())}
+    without = dict.fromkeys(slot.arm for slot in missing if slot.arm not in others)
     if study.minutes is not None and without.keys().isdisjoint(first_arms(study)):
         return []  # what did not fit into the time limit is listed, and not compared
     if not without:

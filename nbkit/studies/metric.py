@@ -158,6 +158,8 @@ class Metric:
             value = _printed(printed, name)
         if value is None:
             value = getattr(run.summary, self.name, None)
+        if value is None and hasattr(run.summary, self.name) and run.nonfinite:
+            value = math.nan
         if value is None and self.name == SECONDS:
             value = run_seconds(run.record)
         if value is None:

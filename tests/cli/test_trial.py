@@ -66,10 +66,13 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, monkeypatch, ca
     package = repository / "lib" / "constants.py"
     package.parent.mkdir()
     monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
     package.write_text("FACTOR = 0.5\n")
     (repository / "code" / "part.py").write_text(
         "try:\n    from late import FACTOR\n"
-        "except ImportError:\n    from constants import FACTOR\n"
+        "except ImportError:\n"
+        "    try:\n        from later import FACTOR\n"
+        "    except ImportError:\n        from constants import FACTOR\n"
     )
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "add", "."], check=True)
@@ -81,6 +84,7 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, monkeypatch, ca
     )
     # A new module is of the new version alone; new data are of both, staged or not.
     (repository / "code" / "late.py").write_text("FACTOR = 7.0\n")
+    (package.parent / "later.py").write_text("FACTOR = 8.0\n")
     (repository / "config.txt").write_text("0.5")
     (repository / "data").mkdir()
     for folder in (repository / "data", repository.parent):

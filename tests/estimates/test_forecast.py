@@ -99,6 +99,8 @@ def test_runs_are_given_as_such_or_by_their_ids_and_nothing_is_dropped(
 def test_runs_that_are_not_alike_are_not_pooled(short):
     others = {"precision": {"precision": "fp16"}, "data": {"data": "/data"}}
     others["batch_size_per_gpu"] = {"worker": {"batch_size_per_gpu": 50}}
+    others["compile"] = {"compile": True}
+    others["gradient_accumulation_steps"] = {"gradient_accumulation_steps": 2}
     one = short()
     for name, fields in others.items():
         with pytest.raises(ConfigError, match=f"runs differ in {name}"):

@@ -165,7 +165,7 @@ def test_a_gpu_nobody_owns_can_be_emulated_where_others_are(parameters, drive):
     drive(FakeGpu("GPU-a"))
 
     planned = plan(
-        parameters(device="auto", emulated_gpu="H200", batch_size_per_gpu=16)
+        parameters(device="auto", emulated_gpu="H100-SXM-80GB", batch_size_per_gpu=16)
     )
 
     assert planned.notes[0].startswith("Emulated GPU: emulated_gpu is set")

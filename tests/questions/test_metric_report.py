@@ -12,8 +12,10 @@ from scipy import stats
 import nbkit
 from nbkit.errors import DivergedError
 from nbkit.questions.study_report import make
+from nbkit.questions.trial import Trial
 from nbkit.store.metrics import to_json_line
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.record import write_json
 from nbkit.studies.given_up import GivenUp
 from tests.studies.written_study import write_runs
 
@@ -133,6 +135,43 @@ def test_metric_report_keeps_the_other_arms_of_one_that_diverged(small):
     assert made.answer.startswith("new is better than base: val_loss 1.6 vs. 2,")
     assert made.answer.endswith(" lost: not finite in 5 of 5 runs.")
     assert [row["arm"] for row in made.result["rows"]] == ["base", "new"]
+
+
+def test_metric_report_of_a_training_that_goes_on_without_a_finite_loss(small):
+    arms = {name: small() for name in ("base", "new", "lost")}
+    fields = {"metric": "final_loss", "better": "lower", "repeats": 5}
+    study = nbkit.Study.create("loss", arms, **fields)
+    write_runs(study, dict.fromkeys(arms, 100.0), {"lost": NonFinite("loss", 2)})
+    for run in study.runs_by_arm()["lost"]:
+        lines = [{**line, "loss": None} for line in run.metrics()]
+        run.paths.metrics.write_text("".join(map(to_json_line, lines)))
+
+    made = make(study)
+
+    assert "lost: not finite in 5 of 5 runs." in made.answer
+    assert [row["arm"] for row in made.result["rows"]] == ["base", "new"]
+
+
+def test_trial_withholds_a_verdict_that_its_control_denies(small):
+    base, again = [2.0, 2.3, 1.8, 2.2, 1.9], [2.6, 1.9, 2.5, 2.3, 2.0]
+    losses = {"base": base, "new": [0.5 * loss for loss in base], "base again": again}
+
+    trial = Trial.of(logged(small, losses, control="base"))
+
+    assert str(trial).startswith("Inconclusive: A/A control differs by 15.0%")
+    assert trial.verdict == "withheld"
+
+
+def test_metric_report_keeps_the_other_arms_of_one_that_fails(small):
+    study = logged(small, {"base": LOSSES, "new": LOWER, "big": LOWER})
+    for run in study.runs_by_arm()["big"]:
+        failed = {**run.record, "state": "failed", "cause": {"kind": "rank"}}
+        write_json(run.paths.record, failed)
+
+    made = make(study)
+
+    assert made.answer.startswith("So far, 10 of 15 planned runs have finished")
+    assert "new is better than base: val_loss 1.6 vs. 2," in made.answer
 
 
 @pytest.mark.parametrize(

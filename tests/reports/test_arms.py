@@ -7,6 +7,7 @@ import pytest
 from nbkit.errors import NotEnoughDataError
 from nbkit.reports.arms import ENOUGH, ArmRun, Arms
 from nbkit.statistics import duration_in_words
+from nbkit.store.nonfinite import NonFinite
 
 STEADY = [100.0, 100.4, 99.7, 100.2, 99.9]
 
@@ -79,6 +80,17 @@ def test_needed_sentence_two_repeats():
 
 def test_needed_sentence_settled():
     assert ENOUGH in arms().needed_sentence
+
+
+def test_needed_sentence_settled_by_unequal_runs():
+    more = {"fp32": runs([*STEADY, 100.1]), "bf16": runs([1.5 * it for it in STEADY])}
+    few = {"fp32": runs(STEADY), "bf16": runs(STEADY), "fp16": runs(STEADY[:2])}
+    diverged = {"fp16": NonFinite("loss", 3)}
+
+    assert Arms(more, "fp32").needed_sentence == f"Repeats for a verdict: {ENOUGH}."
+    assert Arms(few, "fp32", diverged=diverged).needed_sentence == (
+        Arms({**few, "fp16": runs(STEADY)}, "fp32", diverged=diverged).needed_sentence
+    )
 
 
 def test_needed_sentence_within_noise_floor():

@@ -234,6 +234,7 @@ def study_of(*finished):
     order = [Slot(arm, repeat) for repeat in (0, 1) for arm in "ab"]
     missing = [slot for slot in order if f"{slot.arm}{slot.repeat}" not in finished]
     facts = {"order": order, "missing": missing, "unrepeated": [], "minutes": None}
+    facts["metric"] = None
     return SimpleNamespace(**facts, runs_by_arm=lambda **_: {"a and b": finished})
 
 

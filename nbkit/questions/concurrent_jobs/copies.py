@@ -71,10 +71,10 @@ def _copy(data: str, copy: Path) -> None:
     prefix = f"{copy.name}.unfinished-"
     unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=copy.parent))
     try:
-        half = unfinished / "data"
-        shutil.copytree(data, half)
+        # Its folders may be read-only then, and stay where they are.
+        shutil.copytree(data, unfinished, dirs_exist_ok=True)
         try:
-            half.rename(copy)
+            unfinished.rename(copy)
         except OSError:
             if not copy.is_dir():
                 raise
