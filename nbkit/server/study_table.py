@@ -93,7 +93,8 @@ def _read(folder: Path, row: Row) -> list[Path]:
     for entry in content["runs"]:
         run = StoredRun(runs_folder() / entry["run_id"])
         records.append(run.paths.record)
-        if run.state is RunState.FINISHED:
+        is_over = run.state is RunState.FINISHED or _has_diverged(run)
+        if is_over:
             finished.add((entry["arm"], entry["repeat"]))
         else:
             watched.append(run.paths.record)
@@ -104,7 +105,9 @@ def _read(folder: Path, row: Row) -> list[Path]:
     elif not records:
         state = "planned"
     else:
-        state = "finished" if starts <= finished else "incomplete"
+        # Its process knows which starts the results have made needless.
+        is_complete = content.get("is_complete", starts <= finished)
+        state = "finished" if is_complete else "incomplete"
     progress = read_json(paths.progress) or {}
     end = progress.get("expected_end") if is_executed else None
     if end is not None:
@@ -130,6 +133,11 @@ def _read(folder: Path, row: Row) -> list[Path]:
             report = parse_json(read_file(result, _REPORT_BYTES), result)
             row["answer"] = _shorten_answer(report["answer"])
     return watched
+
+
+def _has_diverged(run: StoredRun) -> bool:
+    is_failed = run.state is RunState.FAILED
+    return is_failed and (run.cause or {}).get("kind") == "nonfinite"
 
 
 def _shorten_answer(answer: Any) -> str | None:

@@ -282,7 +282,10 @@ def page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 
 def _write_trace(path: Path, kernel_id: str) -> None:
-    """Write the trace of a GPU that a kernel holds, and a kernel of another user."""
+    """Write the trace of a GPU that two processes of a kernel hold, and other kernels.
+
+    One of them is another user's, one has been idle for ten minutes.
+    """
     mine = {
         "kind": "kernel",
         "kernel_id": kernel_id,
@@ -297,15 +300,23 @@ def _write_trace(path: Path, kernel_id: str) -> None:
         "own": False,
         "user": "bob",
     }
+    recent = {
+        **mine,
+        "kernel_id": "11111111-1111-1111-1111-111111111111",
+        "path": "recent.ipynb",
+        "idle_seconds": 600,
+    }
+    owners = {"2101": mine, "2102": theirs, "2103": mine, "2104": recent}
     lines = (TRACES / "one-gpu.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     for row in rows:
         if row["kind"] == "holders":
-            row["by_pid"] = {"2101": mine, "2102": theirs}
+            row["by_pid"] = owners
         elif row["kind"] == "sample":
-            row["gpus"][0]["processes"].append(
-                {"pid": 2102, "memory_used_bytes": 1 << 30, "mig_uuid": None}
-            )
+            row["gpus"][0]["processes"] = [
+                {"pid": int(pid), "memory_used_bytes": gib << 30, "mig_uuid": None}
+                for pid, gib in zip(owners, (3, 1, 2, 2), strict=True)
+            ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -48,7 +48,7 @@ def shows_values_holders_and_details(visitor, panel):
     expect(recorded.get_by_title(re.compile("Recorded: explore"))).to_be_visible()
     expect(recorded.get_by_role("button")).to_have_count(0)
     expect(card(panel, 4)).to_contain_text(re.compile(r"for 1 h 3\d min"))
-    expect(card(panel, 5)).to_contain_text("bob · outside")
+    expect(card(panel, 5)).to_contain_text("bob · outside37.1 GiB")
 
     toggle = first.locator(".nbk-toggle")
     expect(toggle).to_have_attribute("aria-expanded", "false")

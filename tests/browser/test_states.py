@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 
 import psutil
 from playwright.sync_api import expect
@@ -27,6 +28,58 @@ if Path(__file__).with_name("broken").exists():
     sys.exit("no way to start")
 runpy.run_module("nbkit.telemetry.feed", run_name="__main__", alter_sys=True)
 """
+
+
+class Stream:
+    """What a page receives: a server whose past is unknown, and whose time leaps."""
+
+    def __init__(self, visitor):
+        self.leap_seconds = 0
+        self.is_refused = False
+        self._sockets = []
+        visitor.route_web_socket(re.compile("nbkit/api/stream"), self._route)
+
+    def _route(self, socket):
+        if self.is_refused:
+            socket.close()
+            return
+        self._sockets.append(socket)
+        server = socket.connect_to_server()
+        socket.on_message(server.send)
+        server.on_message(lambda text: socket.send(self._changed(text)))
+
+    def _changed(self, text):
+        message = json.loads(text)
+        if message["type"] == "history":
+            message["parts"] = []
+        if "t" in message:
+            message["t"] += self.leap_seconds
+        return json.dumps(message)
+
+    def refuse(self):
+        self.is_refused = True
+        for socket in self._sockets:
+            socket.close()
+
+
+def test_panel_after_a_pause_and_without_access(shared_lab, page):
+    visitor = page("about:blank")
+    stream = Stream(visitor)
+    visitor.goto(shared_lab(replay("one-gpu")).address())
+    panel = open_panel(visitor)
+    line = panel.get_by_role("region", name="GPUs").locator(".nbk-sparkline-line")
+
+    def num_lines():
+        return (line.get_attribute("d") or "").count("M")
+
+    until(visitor, lambda: num_lines() == 1, "a line")
+    stream.leap_seconds = 100
+    until(visitor, lambda: num_lines() == 2, "a gap in the line")
+
+    visitor.route("**/nbkit/api/status*", lambda route: route.fulfill(status=403))
+    stream.refuse()
+    expect(panel.locator(".nbk-connection")).to_have_text("access denied")
+    expect(panel).to_contain_text("Access denied")
 
 
 def write_machine(path, reason):

@@ -423,7 +423,7 @@ def test_zoom_asks_the_server_once_it_stays(page, run):
         visitor.clock.run_for(1_000)
 
     [url] = asked
-    assert "first=875&last=1124" in url
+    assert "first=874&last=1125" in url
 
 
 def test_view_of_an_ended_run_sends_its_kernel_nothing(show, run):

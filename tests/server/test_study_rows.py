@@ -91,5 +91,19 @@ def test_study_row_follows_plan_runs_and_report(study):
     write_json(study.paths.progress, {"expected_end": None, "answer": "now"})
     assert row()["answer"] == "now"
 
+    ended = json.loads(records[0].read_text())
+    write_json(records[0], {**ended, "state": "failed", "cause": {"kind": "nonfinite"}})
+    change(study, minutes=1)
+    assert (row()["state"], row()["num_finished"]) == ("finished", 4)
+    write_json(records[0], {**ended, "state": "failed", "cause": {"kind": "rank"}})
+    change(study, minutes=2)
+    assert (row()["state"], row()["num_finished"]) == ("incomplete", 3)
+    # Its arm was discarded: the study needs no run of it.
+    change(study, is_complete=True)
+    assert row()["state"] == "finished"
+    write_json(records[0], ended)
+    change(study, is_complete=False)
+    assert (row()["state"], row()["num_finished"]) == ("incomplete", 4)
+
     study.paths.study.write_text("{")
     assert "study.json" in row()["damage"]

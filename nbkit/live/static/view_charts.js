@@ -595,10 +595,11 @@ class Chart {
     const [from, to] = this._zoom;
     const { signal } = this._request;
     for (const { run, xs, points } of this._curves) {
-      const inside = points.filter((_, n) => xs[n] >= from && xs[n] <= to);
-      if (points.length >= FEWEST_MERGED && inside.length) {
-        const last = inside[inside.length - 1][0];
-        void this._onZoom(run, inside[0][0], last, signal).then(near => {
+      if (points.length >= FEWEST_MERGED) {
+        // A point stands for the values up to the next one.
+        const first = points.findLast((_, n) => xs[n] <= from) ?? points[0];
+        const last = points.find((_, n) => xs[n] >= to) ?? points.at(-1);
+        void this._onZoom(run, first[0], last[0], signal).then(near => {
           if (near && !signal.aborted) {
             this.showNear(run, near);
           }
