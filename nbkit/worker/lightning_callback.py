@@ -53,9 +53,6 @@ class LightningLog:
         self._mark: float | None = None
         self._step = self._asked_step = -1
         self._logged: dict[str, float] = {}
-        self._trained: set[str] = set()
-        self._validated: set[str] = set()
-        """Names of values that are logged after each validation."""
         self._loss: float | None = None
         self._total_steps: int | None = None
         self._device: Any = None
@@ -64,7 +61,9 @@ class LightningLog:
         """Take over the run's numbers, and its requests to stop."""
         self._run.record_only(Source.LOG)
         steps = trainer.estimated_stepping_batches
-        self._total_steps = int(steps) if 0 <= steps < math.inf else None
+        # With manual optimization, steps of each optimizer count.
+        is_known = module.automatic_optimization and 0 <= steps < math.inf
+        self._total_steps = int(steps) if is_known else None
         self._device = module.device
         # Lightning's own handler ends each rank by itself, without a checkpoint.
         if threading.current_thread() is threading.main_thread():
@@ -91,6 +90,7 @@ class LightningLog:
             state = {"lightning_checkpoint": str(saved)}
             self._run.save_checkpoint(state, trainer.global_step)
             trainer.should_stop = True
+            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
 
     def on_train_batch_end(
         self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -118,13 +118,8 @@ class LightningLog:
             self._mark = None
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Log what was measured, also where it is equal to that of before."""
-        if trainer.sanity_checking:
-            return
-        values = self._new_metrics(trainer)
-        self._validated |= values.keys() - self._trained
-        known = self._validated & self._logged.keys()
-        if values := values | {name: self._logged[name] for name in known}:
+        """Log what was measured."""
+        if not trainer.sanity_checking and (values := self._new_metrics(trainer)):
             self._run.log(
                 values,
                 trainer.global_step,
@@ -137,7 +132,7 @@ class LightningLog:
         if self._loss is not None:
             self._log(trainer)
         # Lightning computes the last epoch's values after its validation.
-        if values := self._new_metrics(trainer):
+        if values := self._new_metrics(trainer, with_equal=False):
             step = trainer.global_step
             self._run.log(values, step, total_steps=self._total_steps)
 
@@ -149,8 +144,13 @@ class LightningLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps; Lightning calls it on every rank."""
-        self._counts.gather(self._run.world_size, self._device)
+        if self._device is not None:
+            self._counts.gather(self._run.world_size, self._device)
         return {"seen": dict(self._counts.seen)}
+
+    def on_exception(self, *_: Any) -> None:
+        """Gather no more: other ranks may go on, or be gone."""
+        self._device = None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
@@ -162,7 +162,6 @@ class LightningLog:
         self._seconds, self._mark = 0.0, now
         self._counts.gather(self._run.world_size, self._device)
         values = self._new_metrics(trainer)
-        self._trained |= values.keys()
         if self._loss is not None:
             values["loss"], self._loss = float(self._loss), None
         if trainer.optimizers:
@@ -170,15 +169,21 @@ class LightningLog:
         values |= self._counts.take_rates(seconds)
         self._run.log(values, trainer.global_step, total_steps=self._total_steps)
 
-    def _new_metrics(self, trainer: Any) -> dict[str, float]:
+    def _new_metrics(
+        self, trainer: Any, *, with_equal: bool = True
+    ) -> dict[str, float]:
         """Return what ``self.log`` was given since the last line."""
+        # `callback_metrics` keeps all values: one that is equal may be old, or of now.
+        now: Mapping[str, Any] = {}
+        if with_equal and getattr(trainer, "_results", None):
+            now = trainer._logger_connector.metrics["callback"]
         metrics = {
             name: float(value) for name, value in trainer.callback_metrics.items()
         }
         new = {
             name: value
             for name, value in metrics.items()
-            if self._logged.get(name) != value
+            if name in now or self._logged.get(name) != value
         }
         self._logged = metrics
         return new

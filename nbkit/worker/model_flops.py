@@ -73,7 +73,9 @@ def _weight_flops(model: torch.nn.Module) -> float:
         if isinstance(module, torch.nn.Embedding) and module.weight is not product
     }
     return sum(
-        (6.0 if weight.requires_grad else 4.0) * weight.numel()
+        # DeepSpeed's ZeRO-3 shards weights while they are loaded.
+        (6.0 if weight.requires_grad else 4.0)
+        * getattr(weight, "ds_numel", weight.numel())
         for weight in model.parameters()
         if id(weight) not in looked_up
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _CHECKPOINT, _SEEN = "trainer_checkpoint", "seen"
 _PEAK_MEMORY = "peak_memory_allocated_bytes"
+_FOLLOWED = "is_followed_by_nbkit"
 
 
 class TrainerLog:
@@ -34,15 +35,14 @@ class TrainerLog:
     line, without evaluations and checkpoints.
     """
 
-    is_followed = False
-    """Whether a `TrainerCallback` records the training that began last."""
-
     def __init__(self) -> None:
         self._context = run_context()
         self._seconds = 0.0
         self._steps = 0
         self._mark: float | None = None
         self._rates: dict[str, float] = {}
+        self._shares_batches = False
+        """Whether ranks get the same batches: their samples do not add up then."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Take events that it has nothing to do with, of newer versions too."""
@@ -55,7 +55,7 @@ class TrainerLog:
         self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
     ) -> None:
         """Forget another training."""
-        TrainerLog.is_followed = False
+        self._shares_batches = _shares_batches(args, model)
         if self._context is not None:
             self._context.record_only(Source.LOG)
         self._seconds, self._steps, self._mark = 0.0, 0, None
@@ -96,7 +96,8 @@ class TrainerLog:
         **kwargs: Any,
     ) -> None:
         """Record what the trainer logs."""
-        is_double = TrainerLog.is_followed and type(self) is TrainerLog
+        # A `TrainerCallback` of the same trainer has marked its state.
+        is_double = type(self) is TrainerLog and getattr(state, _FOLLOWED, False)
         if self._context is None or is_double:
             return
         values = {
@@ -108,12 +109,18 @@ class TrainerLog:
         self._rates = {}
         if values:
             steps = state.max_steps if state.max_steps > 0 else None
-            # An evaluation before the training is at step 0, which may be resumed.
-            step, is_beside = state.global_step, steps is None
-            self._context.log(values, step, total_steps=steps, beside_steps=is_beside)
+            self._context.log(
+                values,
+                state.global_step,
+                total_steps=steps,
+                # An evaluation before the training is at step 0: it may be resumed.
+                beside_steps=steps is None,
+            )
 
     def _measured(self, args: Any, world_size: int) -> dict[str, float]:
         """Return rates of all ranks, by full batches."""
+        if self._shares_batches:
+            return {}
         batches = self._steps * args.gradient_accumulation_steps * world_size
         return {"samples_per_second": batches * args.train_batch_size / self._seconds}
 
@@ -152,6 +159,7 @@ class TrainerCallback(TrainerLog):
         self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
     ) -> None:
         """Count the weights before they are sharded."""
+        setattr(state, _FOLLOWED, True)
         self._flops = _flops(model)
 
     @property
@@ -171,16 +179,22 @@ class TrainerCallback(TrainerLog):
     ) -> None:
         """Count what the model is given from now on."""
         super().on_train_begin(args, state, control, model=model)
-        TrainerLog.is_followed = True
+        setattr(state, _FOLLOWED, True)  # a resumed trainer has a new one
         self.on_train_end()
         if self._context is None:
             return
         self._device = next((weight.device for weight in model.parameters()), None)
+        self._counts.gather(self._context.world_size, self._device)
+        self._counts.take_rates(1.0)  # of another training's last steps
         self._flops = self._flops or _flops(model)
         self._peak = _peak(args, model, self._device)
         reasons = [text for text in (self._peak, self._flops) if isinstance(text, str)]
         # What a compiled model calls would be compiled with it, at every step again.
-        if args.torch_compile:
+        if self._shares_batches:
+            reasons.insert(
+                0, "ranks share batches (tensor, context or sequence parallel)"
+            )
+        elif args.torch_compile:
             reasons.insert(0, "tokens are not counted with torch_compile")
         else:
             self._hook = model.register_forward_pre_hook(self._count, with_kwargs=True)
@@ -234,6 +248,13 @@ class TrainerCallback(TrainerLog):
 def follow_trainers(trainer: ModuleType) -> None:
     """Let every ``Trainer`` of transformers' module have a `TrainerLog`."""
     trainer.DEFAULT_CALLBACKS.append(TrainerLog)
+
+
+def _shares_batches(args: Any, model: Any) -> bool:
+    parallelism = getattr(args, "parallelism_config", None)
+    names = ("tp_size", "cp_size", "sp_size")
+    sizes = [getattr(parallelism, name, None) for name in names]
+    return any((size or 1) > 1 for size in (*sizes, getattr(model, "tp_size", None)))
 
 
 def _flops(model: torch.nn.Module) -> ModelFlops | str:
