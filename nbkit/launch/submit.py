@@ -110,9 +110,10 @@ def submit(
         raise RunError(message)
     cwd = current_folder() if cwd is None else cwd
     engine = _engine(config)
-    # Its ranks alone get the variables of a program, such as their number of threads.
+    # Its ranks alone get the variables of a program; the queue counts their threads.
     own = (read_entry(paths) or {}).get("environment", {})
-    with variables_set({**environment, **own}):
+    threads = {name: own[name] for name in ("OMP_NUM_THREADS",) if name in own}
+    with variables_set({**environment, **threads}):
         requirements = engine.check(config)
     with variables_set(environment):
         try:

@@ -20,7 +20,7 @@ from nbkit.launch.code.trust import Permit, permit_run
 from nbkit.launch.code.variables import rank_variables
 from nbkit.launch.run import Run, attach
 from nbkit.launch.start import start_run
-from nbkit.launch.submit import existing_data
+from nbkit.launch.submit import existing_data, variables_set
 from nbkit.reading import can_enter, read_file
 from nbkit.reproduction.comparison import code_facts, environment_facts, run_facts
 from nbkit.reproduction.differences import (
@@ -229,8 +229,8 @@ def _same_arm(original: Run) -> list[Run]:
 def differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
     """Yield what is known to differ before a run starts."""
     record = plan.original.record
-    variables = rank_variables(plan.original.config, plan.original.paths)
-    variables |= plan.original.submission.get("environment") or {}
+    with variables_set(plan.original.submission.get("environment") or {}):
+        variables = rank_variables(plan.original.config, plan.original.paths)
     with tempfile.TemporaryDirectory() as folder:
         here = RunPaths(Path(folder))
         now = {

@@ -153,8 +153,9 @@ class StoredRun:
     def supervisor_log(self) -> Path:
         """Log of the newest supervisor, which may have made several attempts."""
         submitted = int(self.submission.get("attempt", 0))
-        # Each requeue of a Slurm job has a supervisor, of an attempt of its own.
-        logs = map(self.paths.supervisor_log, range(self.attempt, submitted, -1))
+        # Each requeue of a Slurm job has a supervisor; others restart the ranks alone.
+        newest = self.attempt if self.submission.get("job") else submitted
+        logs = map(self.paths.supervisor_log, range(newest, submitted, -1))
         return next(filter(Path.exists, logs), self.paths.supervisor_log(submitted))
 
     @property

@@ -43,12 +43,14 @@ def summarise_systems(
     strangers = [node["other_gpu_processes"] for node in summaries]
     total = sum(count or 0 for count in strangers)
     gpus: dict[str, dict[str, Any]] = {}
+    in_turn = False
     for uuid, gpu in chain.from_iterable(node["gpus"].items() for node in summaries):
+        in_turn |= uuid in gpus
         gpus[uuid] = _added(gpus[uuid], gpu) if uuid in gpus else gpu
     return {
         **summaries[0],
         "samples": sum(node["samples"] for node in summaries),
-        "seconds": max(node["seconds"] for node in summaries),
+        "seconds": (sum if in_turn else max)(node["seconds"] for node in summaries),
         "gpus": gpus,
         # Those of one node count, though another says nothing.
         "other_gpu_processes": None if None in strangers and not total else total,
@@ -58,11 +60,9 @@ def summarise_systems(
 
 def _added(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sums of a GPU in two files: a resumed container has another name."""
-    added = {**first, **second}
-    for name in ("energy_joules", "slowed_seconds"):
-        parts = first[name], second[name]
-        added[name] = None if None in parts else sum(parts)
-    used = [gpu["memory_used_bytes_max"] or 0 for gpu in (first, second)]
+    parts = {name: (first[name], second[name]) for name in first}
+    used = [size or 0 for size in parts.pop("memory_used_bytes_max")]
+    added = {name: None if None in both else sum(both) for name, both in parts.items()}
     return {**added, "memory_used_bytes_max": max(used) or None}
 
 

@@ -204,6 +204,9 @@ def test_request_devices_cpu_quota(uid, cpus, small, monkeypatch):
     wanted = request_devices(small(gpus=1, device="cpu"))
 
     assert [name for name, _ in wanted.candidates] == [f"cpu-{cpu}" for cpu in cpus]
+    # A rank's own run holds these.
+    monkeypatch.setenv("NBKIT_RUN_ID", "a")
+    assert len(request_devices(small(gpus=1, device="cpu")).candidates) == 4
 
 
 def test_request_devices_more_ranks_than_cpus(small):

@@ -14,7 +14,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError
 from nbkit.launch.manual.engine import ManualEngine, manual_line
-from nbkit.launch.manual.job import wait_for_torchrun
+from nbkit.launch.manual.job import ManualDevices, wait_for_torchrun
 from nbkit.launch.manual.ranks import TorchrunNode, TorchrunNodes
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.processes import ProcessIdentity, hostname
@@ -132,8 +132,17 @@ def test_manual_engine_other_host(by_hand):
     there = {"rendezvous_host": "far.example"}
     wanted = ManualEngine().check(by_hand(manual=there))
 
-    assert (wanted["cpus_per_rank"], wanted["takes_part"]) == (None, False)
+    assert wanted["cpus_per_rank"] is None
     assert wanted["rendezvous_host"] == "far.example"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "is_here"), [(["far"], False), (["far", hostname()], True)]
+)
+def test_manual_devices_here(hosts, is_here):
+    started = [SimpleNamespace(report={"host": host}) for host in hosts]
+
+    assert ManualDevices({}, SimpleNamespace(started=started)).is_here == is_here
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.config import ExperimentConfig
-from nbkit.launch.code.provenance import (
-    ProvenanceThread,
-    describe_code,
-    describe_environment,
-)
+from nbkit.launch.code.provenance import describe_code, describe_environment
 from nbkit.store.paths import RunPaths
 from tests.checkouts import commit_all, git
 
@@ -124,15 +119,6 @@ def test_describe_code_stale_diff(top, paths):
 
     assert (code["diff"], code["dirty"]) == (None, False)
     assert not (paths.code / "diff.patch").exists()
-
-
-@pytest.mark.parametrize(("is_node", "machine"), [(True, {"machine"}), (False, set())])
-def test_provenance_of_a_host_without_ranks(paths, is_node, machine):
-    thread = ProvenanceThread(ExperimentConfig(), paths, paths.root, is_node=is_node)
-
-    thread.run()
-
-    assert thread.take().keys() == {"code", "environment", *machine}
 
 
 def test_describe_environment_shadowed_version(tmp_path, paths, monkeypatch):

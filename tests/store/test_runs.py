@@ -129,17 +129,17 @@ def test_state_resumed_supervisor_gone():
     assert [row.state for row in list_runs()] == [RunState.LOST]
 
 
-def test_supervisor_log_of_a_later_attempt():
+@pytest.mark.parametrize(("job", "number"), [({}, 1), ({"job": {"id": "7"}}, 2)])
+def test_supervisor_log_of_a_later_attempt(job, number):
     run = _run()
-    write_json(run.paths.submission, {"attempt": 1})
+    write_json(run.paths.submission, {"attempt": 1, **job})
     write_json(run.paths.record, {"state": "running", "attempt": 2})
+    # A supervisor that starts the ranks again opens it for their sampler.
+    log = run.paths.supervisor_log(2)
+    log.parent.mkdir(parents=True)
+    log.touch()
 
-    # The same supervisor has started the ranks again.
-    assert run.supervisor_log == run.paths.supervisor_log(1)
-    requeued = run.paths.supervisor_log(2)
-    requeued.parent.mkdir(parents=True)
-    requeued.touch()
-    assert run.supervisor_log == requeued
+    assert run.supervisor_log == run.paths.supervisor_log(number)
 
 
 def test_metrics_repeated_steps(store):

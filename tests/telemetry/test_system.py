@@ -157,10 +157,11 @@ def test_a_gpu_of_two_files_has_the_sum_of_both(tmp_path):
             Sample(t=t + 2, gpus=(_gpu(joules, used=used),)),
         )
 
-    gpu = summarise_systems(files, run_pids=[7])["gpus"]["GPU-a"]
+    sums = summarise_systems(files, run_pids=[7])
 
-    assert (gpu["energy_joules"], gpu["slowed_seconds"]) == (800, 4)
-    assert gpu["memory_used_bytes_max"] == 9
+    gpu = sums["gpus"]["GPU-a"]
+    assert (gpu["energy_joules"], gpu["slowed_seconds"], sums["seconds"]) == (800, 4, 4)
+    assert (gpu["memory_used_bytes_max"], gpu["gpu_utilization_samples"]) == (9, 4)
 
 
 @pytest.mark.parametrize(("first", "known"), [((7, 8), 1), ((7,), None)])

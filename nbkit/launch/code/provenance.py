@@ -43,14 +43,7 @@ _UNTRACKED = (
 class ProvenanceThread(threading.Thread):
     """Describes code, environment, machine and storage, and holds up no run for it."""
 
-    def __init__(
-        self,
-        config: ExperimentConfig,
-        paths: RunPaths,
-        cwd: Path,
-        *,
-        is_node: bool,
-    ) -> None:
+    def __init__(self, config: ExperimentConfig, paths: RunPaths, cwd: Path) -> None:
         super().__init__(daemon=True)
         self._descriptions: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._parts: dict[str, Callable[[], Any]] = {
@@ -58,10 +51,9 @@ class ProvenanceThread(threading.Thread):
             "environment": lambda: describe_environment(
                 paths, rank_variables(config, paths)
             ),
-        }
-        if is_node:
             # GPUs are described by the sampler: a hung driver stops only that.
-            self._parts["machine"] = lambda: describe_machine(gpus=False)
+            "machine": lambda: describe_machine(gpus=False),
+        }
         if config.data != "synthetic":
             # What has a name is in the cache, or will be there in a moment.
             named = config.data in NAMED

@@ -328,10 +328,11 @@ def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
         )
         raise DeviceError(message)
     numbers = sorted(config.cpus or os.sched_getaffinity(0))
-    # Under a quota, runs share as many CPUs as it allows. Users of a host, who each
-    # have a quota, should not wait for each other.
-    first = os.getuid() * cpus % len(numbers)
-    numbers = [*numbers[first:], *numbers[:first]][:cpus]
+    if RUN_ID_VARIABLE not in os.environ:  # else its own run holds them
+        # Under a quota, runs share as many CPUs as it allows. Users of a host, who each
+        # have a quota, should not wait for each other.
+        first = os.getuid() * cpus % len(numbers)
+        numbers = [*numbers[first:], *numbers[:first]][:cpus]
     return [Candidate(f"cpu-{number}", f"CPU {number}") for number in numbers]
 
 

@@ -89,7 +89,6 @@ class ManualEngine:
         return {
             "device_type": device_type,
             "cpus_per_rank": threads_of_a_rank(config) if takes_part else None,
-            "takes_part": takes_part,
             "request": {"kind": device_type},
             "rendezvous_host": config.manual.rendezvous_host or hostname(),
             "software": software(),

@@ -27,6 +27,7 @@ from nbkit.launch.supervision.supervisor import (
     supervise,
 )
 from nbkit.store.paths import RunPaths
+from nbkit.store.processes import hostname
 from nbkit.store.record import RunState, utc_now
 from nbkit.store.stored_runs import StoredRun
 
@@ -61,6 +62,11 @@ class ManualDevices:
     def system_names(self) -> list[str]:
         """Names of the files of samples, one for each host."""
         return [node.name for node in self._nodes.started]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether ranks have started on this host."""
+        return any(node.report["host"] == hostname() for node in self._nodes.started)
 
     def facts(self, config: ExperimentConfig, root: Path) -> dict[str, Any]:
         """Return what the record's ``launch`` says of them."""

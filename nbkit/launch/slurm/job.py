@@ -154,6 +154,9 @@ class JobRequests(StopRequests):
 class JobDevices:
     """The nodes of a job, held over all attempts."""
 
+    is_here = True
+    """The supervisor is on the job's first node."""
+
     def __init__(
         self,
         job: SlurmJob,

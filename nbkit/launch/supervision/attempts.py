@@ -42,6 +42,11 @@ class HeldDevices(Protocol):
         """Names of the files of samples, one for each node."""
         ...
 
+    @property
+    def is_here(self) -> bool:
+        """Whether ranks have started on this host."""
+        ...
+
     def facts(self, config: ExperimentConfig, root: Path) -> dict[str, Any]:
         """Return what the record's ``launch`` says of them."""
         ...
@@ -66,18 +71,14 @@ def run_attempts(
     """
     run = StoredRun(root)
     journal.record["launch"].update(devices.facts(run.config, root))
-    description = ProvenanceThread(
-        run.config,
-        run.paths,
-        Path(submission["cwd"]),
-        # Of an engine that says: ranks may run on other hosts only.
-        is_node=submission.get("takes_part", True),
-    )
+    description = ProvenanceThread(run.config, run.paths, Path(submission["cwd"]))
 
     def take_descriptions() -> None:
         if description.ident is None:
             description.start()  # after the ranks, which a user waits for
         if descriptions := description.take():
+            if not devices.is_here:
+                descriptions.pop("machine", None)
             journal.record.update(descriptions)
             journal.write_record()
 

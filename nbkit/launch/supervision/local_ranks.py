@@ -144,6 +144,8 @@ class LocalRanks:
 class LocalDevices:
     """The devices of a run on this machine, leased from the pool."""
 
+    is_here = True
+
     def __init__(self, lease: Lease, submission: dict[str, Any]) -> None:
         self._lease = lease
         self._submission = submission
