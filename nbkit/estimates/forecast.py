@@ -268,15 +268,15 @@ def _runs(given: object) -> list[StoredRun]:
     return attached
 
 
+_ALIKE = (
+    *("world_size", "nnodes", "precision", "memory_format", "compile"),
+    "gradient_accumulation_steps",
+)
+
+
 def _check_alike(runs: Sequence[StoredRun]) -> None:
     alike = {
-        **{
-            name: [getattr(run.config, name) for run in runs]
-            for name in (
-                *("world_size", "nnodes", "precision", "memory_format", "compile"),
-                "gradient_accumulation_steps",
-            )
-        },
+        **{name: [getattr(run.config, name) for run in runs] for name in _ALIKE},
         "batch_size_per_gpu": [run.worker.get("batch_size_per_gpu") for run in runs],
         "device": [run.summary.device_name for run in runs],
         "data": [run.config.data for run in runs],

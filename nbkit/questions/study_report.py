@@ -160,7 +160,7 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     doubtful = [*lacking, *caveats(report.controls, bottlenecks)]
     method, next_step = [*report.method], report.next_step
     if not doubtful and (disturbed := bottlenecks.disturbed_runs):
-        count = f"{len(disturbed)} of {len(study.order)} runs"
+        count = f"{len(disturbed)} of {sum(map(len, finished.values()))} runs"
         method.append(
             f"Disturbed: {count} ({', '.join(disturbed)}). Medians are valid, because "
             "fewer than half of each arm's runs were disturbed. To repeat these runs, "

@@ -29,7 +29,7 @@ class GivenUp:
     def __init__(self, study: StoredStudy) -> None:
         self._study = study
         self._errors: dict[str, list[NbkitError]] = {}
-        self._measured = {arm for arm, runs in study.runs_by_arm().items() if runs}
+        self._measured = {*study.values_by_arm}
         self._worse = study.discarded
 
     @property

@@ -215,6 +215,19 @@ class StoredStudy:
         return self.control[0] if self.control else [*self.compared_arms, *self.arms][0]
 
     @property
+    def values_by_arm(self) -> dict[str, list[float]]:
+        """Finite values of the metric, by arm with one; empty without a metric."""
+        values: dict[str, list[float]] = {}
+        if (metric := self.metric) is None:
+            return values
+        for arm, runs in self.runs_by_arm().items():
+            for run in runs:
+                with suppress(NotEnoughDataError):
+                    value = metric.value(run)
+                    values.setdefault(arm, []).append(value)
+        return values
+
+    @property
     def discarded(self) -> set[str]:
         """Arms that are not started again because they are much worse than the base.
 
@@ -223,11 +236,7 @@ class StoredStudy:
         metric = self.metric
         if metric is None or metric.discard_floors is None:
             return set()
-        values: dict[str, list[float]] = {}
-        for arm, runs in self.runs_by_arm().items():
-            for run in runs:
-                with suppress(NotEnoughDataError):
-                    values.setdefault(arm, []).append(metric.value(run))
+        values = self.values_by_arm
         base, *control = (values.get(arm, []) for arm in self.control or [self.base])
         return self.with_base(
             {

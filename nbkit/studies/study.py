@@ -338,8 +338,10 @@ class Study(StoredStudy):
                 with variables_set(self.environment):
                     configs = {slot.arm: self.arms[slot.arm] for [slot] in starts}
                     places = free_places(configs.values(), self.parallel)
-            shown.places = len(places)
-            budget = Budget(self, limit, times, places=len(places))
+            # All arms of a repeat run in one place.
+            repeats = {slot.repeat for start in starts for slot in start}
+            shown.places = max(1, min(len(places), len(repeats)))
+            budget = Budget(self, limit, times, places=shown.places)
             given_up = GivenUp(self)
             if len(places) > 1:
                 self._run_side_by_side(starts, places, budget, given_up, shown, permit)
@@ -429,7 +431,7 @@ class Study(StoredStudy):
 
         def begin(slot: Slot, place: Place) -> Run:
             starts.remove([slot])
-            arms = [slot.arm, *(slot.arm for [slot] in starts)]
+            arms = [slot.arm, *(slot.arm for [slot] in given_up.without(starts))]
             progress.expect(arms, budget.left_seconds)
             running[slot] = slot.label
             progress.start(running[slot])
@@ -458,7 +460,7 @@ class Study(StoredStudy):
                 if self.metric is None:
                     raise
                 given_up.add(slot.arm, error)
-            left = {*running, *(slot for [slot] in starts)}
+            left = {*running, *(slot for [slot] in given_up.without(starts))}
             if slot.repeat not in {slot.repeat for slot in left}:
                 progress.show_answer(self._answer_so_far)
 

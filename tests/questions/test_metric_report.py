@@ -254,6 +254,24 @@ def test_given_up_keeps_a_study_of_which_an_arm_diverges(small):
         given_up.check("base", other)
 
 
+def test_given_up_goes_on_where_an_interrupted_study_was(small):
+    study = logged(small, {"base": [NAN] * 2, "new": LOWER[:2]})
+    given_up = GivenUp(study)
+    one, other = study.runs_by_arm()["base"]
+
+    given_up.check("base", one)
+    with pytest.raises(DivergedError):
+        given_up.check("base", other)
+
+
+def test_metric_report_of_many_arms_with_an_outlier(small):
+    losses = {f"arm {number}": [2.0 + number / 100, 2.1] for number in range(20)}
+
+    made = make(logged(small, {**losses, "wild": [2.2, 4e4]}))
+
+    assert {row["verdict"] for row in made.result["rows"][1:]} == {"not enough runs"}
+
+
 def test_given_up_takes_a_run_that_was_ended_as_diverged(small):
     arms = {name: small() for name in ("base", "new", "lost")}
     study = nbkit.Study.create("loss", arms, metric="final_loss", better="lower")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.errors import ConfigError, NotEnoughDataError, RunFailedError
 from nbkit.launch.devices.choice import request_devices
 from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.questions.study_report import make
 from nbkit.store.record import RunState
+from nbkit.studies.budget import Budget
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot
 from nbkit.studies.places import free_places, run_side_by_side
@@ -120,6 +122,33 @@ def check_kill_and_failure(arms, places):
     assert "a bad seed" in report.result["failed"][0]
     shown = json.loads(study.paths.progress.read_text())["answer"]
     assert report.answer.endswith(shown.removeprefix("So far: "))
+
+
+def test_starts_side_by_side_are_counted_by_repeat_and_without_failed_arms(
+    arms, tmp_path, monkeypatch, capsys
+):
+    script, given = tmp_path / "bad.py", []
+    script.write_text("raise ValueError('always')")
+
+    def budget(*args, places):
+        given.append(places)
+        return Budget(*args, places=places)
+
+    monkeypatch.setattr("nbkit.studies.study.Budget", budget)
+    programs = {**arms(gate=1), "bad": nbkit.script(script, device="replay", gpus=1)}
+    fields = {"metric": "error", "better": "lower", "repeats": 2}
+    study = nbkit.Study.create("seeds", arms(gate=1), parallel=8, **fields)
+    study.run(progress=False)
+    study = nbkit.Study.create(
+        "bad", programs, parallel=2, **{**fields, "repeats": 6, "minimum_runs": 2}
+    )
+    with pytest.raises(RunFailedError, match="always"):
+        study.run()
+
+    assert given == [2, 2]
+    assert len(study.failed["bad"]) < 6
+    lines = re.findall(r"^\[(\d+)/(\d+)\]", capsys.readouterr().out, re.MULTILINE)
+    assert lines[-1] == (str(len(list(nbkit.runs())) - 4),) * 2
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
