@@ -34,8 +34,8 @@ class ClassPredictions:
     labels: Sequence[str]
     """True class of each image."""
     predicted: Sequence[str]
-    """Predicted class; ``output 7`` if the model has more outputs than there are
-    classes, and output 7 is not a class."""
+    """Predicted class; ``output 7`` if output 7 is not a class, or if the outputs of a
+    model with 7 outputs are NaN."""
     scores: Sequence[float | None]
     """Softmax probability of the predicted class; None if it is not a number."""
 

@@ -114,13 +114,15 @@ class _Accuracy:
     def add(
         self, outputs: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
     ) -> None:
-        predicted = outputs.argmax(1)
+        # Of NaN, argmax makes class 0.
+        is_known = ~outputs.isnan().any(1)
+        predicted = outputs.argmax(1).where(is_known, outputs.shape[1])
         correct = (predicted == labels) & mask
         # A model may make NaN of padding, and NaN times zero is NaN.
         loss = torch.where(mask, losses.evaluation_losses(outputs, labels), 0.0)
         self._sums += torch.stack([correct.sum(), mask.sum(), loss.sum()])
         self._classes.append(torch.stack([predicted, labels, mask.long()], 1))
-        self._scores.append(outputs.softmax(1).gather(1, predicted[:, None])[:, 0])
+        self._scores.append(outputs.softmax(1).amax(1))
 
     def result(self) -> dict[str, Any]:
         if self._world_size > 1:

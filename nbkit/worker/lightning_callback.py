@@ -61,9 +61,9 @@ class LightningLog:
         """Take over the run's numbers, and its requests to stop."""
         self._run.record_only(Source.LOG)
         steps = trainer.estimated_stepping_batches
-        # With manual optimization, steps of each optimizer count.
-        is_known = module.automatic_optimization and 0 <= steps < math.inf
-        self._total_steps = int(steps) if is_known else None
+        if not module.automatic_optimization:  # steps of each optimizer count
+            steps = trainer.max_steps
+        self._total_steps = int(steps) if 0 <= steps < math.inf else None
         self._device = module.device
         # Lightning's own handler ends each rank by itself, without a checkpoint.
         if threading.current_thread() is threading.main_thread():
@@ -91,6 +91,7 @@ class LightningLog:
             self._run.save_checkpoint(state, trainer.global_step)
             trainer.should_stop = True
             trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
+            trainer.limit_val_batches = 0
 
     def on_train_batch_end(
         self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -144,7 +145,7 @@ class LightningLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps; Lightning calls it on every rank."""
-        if self._device is not None:
+        if self._device is not None or self._run.world_size == 1:
             self._counts.gather(self._run.world_size, self._device)
         return {"seen": dict(self._counts.seen)}
 
@@ -174,9 +175,7 @@ class LightningLog:
     ) -> dict[str, float]:
         """Return what ``self.log`` was given since the last line."""
         # `callback_metrics` keeps all values: one that is equal may be old, or of now.
-        now: Mapping[str, Any] = {}
-        if with_equal and getattr(trainer, "_results", None):
-            now = trainer._logger_connector.metrics["callback"]
+        now = _logged_now(trainer) if with_equal else set()
         metrics = {
             name: float(value) for name, value in trainer.callback_metrics.items()
         }
@@ -187,3 +186,20 @@ class LightningLog:
         }
         self._logged = metrics
         return new
+
+
+def _logged_now(trainer: Any) -> set[str]:
+    """Return names of values that Lightning would give to its loggers here.
+
+    Its `callback_metrics` lack those of several data loaders at their end.
+    """
+    results: Any = getattr(trainer, "_results", None)
+    if not results:
+        return set()
+    on_step = trainer._logger_connector._first_loop_iter is not None
+    names: set[str] = set()
+    for metric in results.values():
+        is_of_now = metric.meta.on_step if on_step else metric.meta.on_epoch
+        if is_of_now and not metric.has_reset:
+            names |= {*results._forked_name(metric, on_step)}
+    return names

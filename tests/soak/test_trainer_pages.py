@@ -218,16 +218,23 @@ L.Trainer(accelerator="cpu", devices=1, logger=False).test(Ends(), loader)
 """
 
 
-def test_lightning_script_has_values_of_its_last_epoch_and_its_test(folder):
+@pytest.mark.parametrize(
+    ("loaders", "name"),
+    [("loader)", "val_same"), ("[loader, loader])", "val_same/dataloader_idx_1")],
+)
+def test_lightning_script_has_values_of_its_last_epoch_and_its_test(
+    folder, loaders, name
+):
     if find_spec("lightning") is None:
         pytest.skip("needs lightning")
-    (folder / "ends.py").write_text(EPOCHS)
+    text = EPOCHS.replace("(Ends(), loader, loader)", f"(Ends(), loader, {loaders}")
+    (folder / "ends.py").write_text(text.replace("batch, _):", "batch, *_):"))
 
     run = nbkit.launch(folder / "ends.py", device="cpu", oversubscribe=True).wait()
 
     values = [line["values"] for line in run.metrics("log")]
     assert [it["train_acc"] for it in values if "train_acc" in it] == [1.0, 2.0, 3.0]
-    assert [it["val_same"] for it in values if "val_same" in it] == [0.5] * 3
+    assert [it[name] for it in values if name in it] == [0.5] * 3
     assert run.summary.logged["test_acc"] == 0.5
     assert run.metrics("log")[-1]["step"] == 15
 

@@ -110,11 +110,14 @@ def test_one_class_an_image_has_no_labels_to_weigh(rank):
         training_loss(config, None, rank)
 
 
-def test_what_a_model_makes_of_padding_does_not_count(rank):
+@pytest.mark.parametrize("is_padding", [True, False])
+def test_what_a_model_makes_of_padding_does_not_count_and_nan_is_wrong(
+    rank, is_padding
+):
     model = torch.nn.Identity()
     model.place = torch.nn.Parameter(torch.zeros(()))
     outputs = torch.tensor([[2.0, 0.0], [math.nan, math.nan]])
-    labels, mask = torch.tensor([0, 0]), torch.tensor([True, False])
+    labels, mask = torch.tensor([0, 0]), torch.tensor([True, not is_padding])
 
     batches = SimpleNamespace(evaluation_batches=lambda: [(outputs, labels, mask)])
     precision = Precision(ExperimentConfig(), torch.device("cpu"))
@@ -122,5 +125,6 @@ def test_what_a_model_makes_of_padding_does_not_count(rank):
     result = evaluate(model, batches, precision, rank, None, bool)
 
     expected = torch.nn.functional.cross_entropy(outputs[:1], labels[:1]).item()
-    assert result["loss"] == pytest.approx(expected)
-    assert (result["correct"], result["images"]) == (1, 1)
+    expected = expected if is_padding else math.nan
+    assert result["loss"] == pytest.approx(expected, nan_ok=True)
+    assert (result["correct"], result["images"]) == (1, 1 + (not is_padding))
