@@ -137,9 +137,11 @@ def ended_rate(
     begun = _unread.pop(path, None)
     metrics = begun[1] if begun and begun[0] == stamp else LiveMetrics(path)
     if not metrics.read(limit_seconds):
-        if len(_unread) >= _MOST_UNREAD:
-            _unread.clear()
-        _unread[path] = stamp, metrics
+        # One that had no time must not take the place of what was read.
+        if begun or limit_seconds:
+            if len(_unread) >= _MOST_UNREAD:
+                _unread.clear()
+            _unread[path] = stamp, metrics
         return {}
     if len(_rates) >= _MOST_RATES:
         _rates.clear()

@@ -11,6 +11,8 @@ RUNNING_TIME = (
 )
 """What the duration of a run means: a tooltip."""
 
+_NOT_UNDER_WAY = {state for state in RunState if state.is_final} | {RunState.QUEUED}
+
 
 class RunningTime(NamedTuple):
     """How long a run had its ranks."""
@@ -48,7 +50,9 @@ def running_time(
     if began is not None and behind is not None:
         began = max(began, behind)
     if not state.is_final:
-        return RunningTime(ended, None if state is RunState.QUEUED else began)
+        # A requeued run may start before its new supervisor has written.
+        goes_on = _NOT_UNDER_WAY.isdisjoint({state, newest.get("state")})
+        return RunningTime(ended, began if goes_on else None)
     if times.get("started") and not times.get("ended"):
         return RunningTime(None, None)
     end = unix(times.get("ended"))

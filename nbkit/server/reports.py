@@ -119,7 +119,8 @@ def study_files(study_id: str) -> StudyFiles:
     with suppress(FileNotFoundError, StoreError):
         saved = paths.root / "report.html"
         changed_ns = max((each[1] for each in stamp if each), default=0)
-        is_newest = saved.stat().st_mtime_ns > changed_ns
+        # The page of a run that was removed is made again.
+        is_newest = None not in stamp and saved.stat().st_mtime_ns > changed_ns
         # What came in a bundle, or others can write, was not made by this user.
         if is_newest and not is_of_others(paths.imported, [paths.root, saved]):
             page = read_file(saved, _PAGE_BYTES)

@@ -258,7 +258,8 @@ class StoredRunTable:
                 self._notebooks[run_id] = path
         notebook = self._notebooks.get(run_id)
         launched_in = submission.get("notebook")
-        if notebook is None and launched_in and Path(launched_in).is_file():
+        # `Path.is_file` raises in a folder that is closed to this user.
+        if notebook is None and launched_in and os.path.isfile(launched_in):  # noqa: PTH113
             # The kernel is gone, or another server knows it.
             return self._relative(Path(launched_in))
         return notebook

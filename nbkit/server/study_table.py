@@ -90,16 +90,24 @@ def _read(folder: Path, row: Row) -> list[Path]:
     records: list[Path] = []
     watched: list[Path] = []
     finished: set[tuple[str, int]] = set()
+    removed: set[tuple[str, int]] = set()
+    has_active = False
     for entry in content["runs"]:
         run = StoredRun(runs_folder() / entry["run_id"])
+        start = entry["arm"], entry["repeat"]
+        if not run.paths.root.is_dir():
+            removed.add(start)
+            continue
         records.append(run.paths.record)
-        is_over = run.state is RunState.FINISHED or _has_diverged(run)
-        if is_over:
-            finished.add((entry["arm"], entry["repeat"]))
+        if run.state is RunState.FINISHED or _has_diverged(run):
+            finished.add(start)
         else:
             watched.append(run.paths.record)
+            has_active |= not (run.state.is_final or run.state is RunState.UNKNOWN)
     executor = content.get("executor")
-    is_executed = bool(executor and ProcessIdentity.from_dict(executor).is_alive())
+    is_alive = ProcessIdentity.from_dict(executor).is_alive() if executor else False
+    # Of another host's process only its runs tell.
+    is_executed = has_active if is_alive is None else is_alive
     if is_executed:
         state = "running"
     elif not records:
@@ -107,6 +115,7 @@ def _read(folder: Path, row: Row) -> list[Path]:
     else:
         # Its process knows which starts the results have made needless.
         is_complete = content.get("is_complete", starts <= finished)
+        is_complete &= removed <= finished
         state = "finished" if is_complete else "incomplete"
     progress = read_json(paths.progress) or {}
     end = progress.get("expected_end") if is_executed else None
@@ -126,7 +135,7 @@ def _read(folder: Path, row: Row) -> list[Path]:
         command = (content.get("plan") or {}).get("command")
         row["command"] = visible(str(command or resume))
     result = folder / _RESULT
-    if not is_executed:
+    if not is_executed and removed <= finished:
         stamps = map(file_stamp, (paths.study, *records))
         changed_ns = max((stamp[1] for stamp in stamps if stamp), default=0)
         if (made := file_stamp(result)) and made[1] > changed_ns:
@@ -156,6 +165,7 @@ def _newest_folders() -> list[Path]:
 def _stamp(folder: Path, row: Row, watched: list[Path]) -> Stamp:
     """Return what changes with the row: files, and whether a process still works."""
     files = [folder / name for name in ("study.json", "progress.json", _RESULT)]
+    files.append(runs_folder())  # a run may have been removed
     stamps = tuple(map(file_stamp, [*files, *watched]))
     # Its process may end without a word.
     is_due = int(time.time() // 10) if row["state"] == "running" else None

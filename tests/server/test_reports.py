@@ -86,6 +86,12 @@ def test_a_page_that_a_cell_has_made_is_shown_while_it_is_the_newest(server, stu
     os.utime(record, ns=(later, later))
     _, newer = fetched(server, study)
 
+    os.utime(record, ns=(0, 0))
+    moved = record.parent.rename(record.parent.with_name("moved"))
+    _, without = fetched(server, study)
+    moved.rename(record.parent)
+
+    assert "made by a cell" not in without
     assert page == saved.page.read_text()
     assert foreign == make(study).to_html()  # others could have written it
     assert newer == make(study).to_html()

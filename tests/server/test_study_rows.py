@@ -105,5 +105,24 @@ def test_study_row_follows_plan_runs_and_report(study):
     change(study, is_complete=False)
     assert (row()["state"], row()["num_finished"]) == ("incomplete", 4)
 
+    change(study, is_complete=True)
+    hidden = runs_folder().with_name("hidden")
+    hidden.mkdir()
+    folder = records[0].parent
+    moved = folder.rename(hidden / folder.name)
+    assert (row()["state"], row()["num_finished"]) == ("incomplete", 3)
+    assert (row()["damage"], row()["command"]) == (None, resume)
+    assert row()["answer"] == "now"
+    moved.rename(folder)
+    assert row()["state"] == "finished"
+
+    # Of a process that is not visible from here, runs that go on tell.
+    change(study, executor={**me, "host": "far", "boot_id": "far"})
+    assert row()["state"] == "finished"
+    write_json(records[0], {**ended, "state": "running", "supervisor": me})
+    change(study, minutes=3)
+    assert row()["state"] == "running"
+    write_json(records[0], ended)
+
     study.paths.study.write_text("{")
     assert "study.json" in row()["damage"]

@@ -55,6 +55,14 @@ def test_what_goes_on_is_added_to_attempts_that_have_ended(state, started, since
     assert ran.at(BEGAN + 660) == (120 if since is None else 120 + 660 + BEGAN - since)
 
 
+@pytest.mark.parametrize("recorded", ["queued", "stopped"])
+def test_a_requeued_run_starts_before_its_record_is_written(recorded):
+    times = {"started": at(1), "running": at(1), "ended": None}
+    record = {"state": recorded, "time": times, "attempts": TWICE[:1]}
+
+    assert running_time(record, {}, RunState.STARTING) == (120, None)
+
+
 def test_between_the_attempts_of_a_resumed_run_no_time_is_running_time(tmp_path):
     written = WrittenRun(tmp_path)
     written.submit(1)

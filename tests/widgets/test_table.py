@@ -12,9 +12,11 @@ from ipywidgets import VBox
 
 import nbkit
 from nbkit.launch.run import RunList
-from nbkit.live.rows import run_numbers
+from nbkit.live.rows import ended_rate, run_numbers
 from nbkit.live.run import LiveRun
+from nbkit.store.metrics import to_json_line
 from nbkit.store.progress import progress
+from nbkit.store.record import RunState
 from nbkit.widgets import table as table_module
 from nbkit.widgets.picture import picture
 from nbkit.widgets.table import RunTable, show_table
@@ -231,3 +233,16 @@ def test_a_table_says_why_a_run_cannot_be_shown(written, asked):
 
     assert answer["kind"] == "refused"
     assert str(run.paths.config) in answer["why"]
+
+
+def test_the_rate_of_a_long_run_is_read_on_whatever_else_is_asked(tmp_path):
+    lines = "".join(to_json_line(step(number)) for number in range(1, 4000))
+    runs = [WrittenRun(tmp_path / str(number)).run for number in range(10)]
+    for run in runs:
+        run.paths.metrics.write_text(lines)
+
+    def rates():
+        first = ended_rate(runs[0], RunState.FINISHED, 1e-9)
+        return first, [ended_rate(run, RunState.FINISHED, 0.0) for run in runs[1:]]
+
+    assert {"images_per_second": 100.0} in [rates()[0] for _ in range(8)]
