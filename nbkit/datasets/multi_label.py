@@ -80,6 +80,8 @@ def list_multi_label(
         present = tuple(value for value in label if value is not None)
         if len(present) == len(label):
             samples[splits[name]].append(ImageSample(name, present, None))
+    of = {sample.name: split for split, part in samples.items() for sample in part}
+    check_patients(csv_path, of, patients)
     if not samples["train"]:
         raise _unusable(csv_path, "lists no image for training")
     split_by = BY_PATIENT if _PATIENT in columns else None
@@ -267,13 +269,11 @@ def _splits(
             raise _unusable(csv_path, problem)
     named = {name: split_of(row[place].strip()) for name, row in listed.items()}
     unused = "test" if "validation" in named.values() else None
-    splits = {
+    return {
         name: "train" if split == "train" else "evaluation"
         for name, split in named.items()
         if split != unused
     }
-    check_patients(csv_path, splits, patients)
-    return splits
 
 
 def _check_table(

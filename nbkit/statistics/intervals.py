@@ -44,7 +44,7 @@ def welch_interval(
         (a_error / error) ** 2 / (n_a - 1) + (b_error / error) ** 2 / (n_b - 1)
     )
     half = student_t_quantile(0.5 + confidence / 2, freedom) * math.sqrt(error)
-    half = min(half, 600.0)  # exp() of more is no number
+    half = min(half, 600.0)  # exp() of more overflows
     return math.exp(centre - half), math.exp(centre + half)
 
 

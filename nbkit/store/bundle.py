@@ -39,7 +39,7 @@ from nbkit.store.paths import (
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.redaction import may_hold_secret
-from nbkit.store.stored_runs import StoredRun, find_run_folder
+from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import encodable, visible
 
 BUNDLE_SCHEMA = "nbkit.bundle/1"
@@ -211,9 +211,17 @@ def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, s
 
 def _study(what: InStore | str) -> StudyPaths | None:
     if isinstance(what, str):
-        if what and study_folders(what) and not (runs_folder() / what).is_dir():
-            return StudyPaths(the_study_folder(what))
-        return None
+        if not what or not study_folders(what) or (runs_folder() / what).is_dir():
+            return None
+        study = the_study_folder(what)
+        runs = [name for name in list_run_names() if name.endswith(what)]
+        if runs and study.name != what:
+            message = (
+                f"{what!r} is the end of study {study.name} and of run {runs[0]}. Use "
+                "the whole id."
+            )
+            raise ConfigError(message)
+        return StudyPaths(study)
     paths = getattr(what, "paths", None)
     return paths if isinstance(paths, StudyPaths) else None
 
@@ -335,6 +343,10 @@ def _fill(
     if study is not None:
         place = f"studies/{study.root.name}/study.json"
         files[place] = _add(archive, place, study.study)
+        if study.change.exists():
+            place = f"studies/{study.root.name}/{study.change.name}"
+            files[place] = _add(archive, place, study.change)
+            kept.append(study.change)
     manifest = BundleManifest(
         schema=BUNDLE_SCHEMA,
         nbkit=version(),

@@ -386,7 +386,8 @@ def _is_in_bundle(name: str, manifest: BundleManifest) -> bool:
         return False
     if parts[0] == "runs" and len(parts) > 2:
         return parts[1] in manifest.runs and parts[2] != "imported.json"
-    return name == f"studies/{manifest.study}/study.json"
+    study = f"studies/{manifest.study}"
+    return name in (f"{study}/study.json", f"{study}/change.patch")
 
 
 def _check_contents(

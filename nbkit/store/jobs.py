@@ -207,7 +207,11 @@ class _Cluster:
             with self._lock:
                 self.trouble = ""
                 # Until accounts tell of them, their last word stands.
-                last = {i: job for i, job in self._listed.items() if i in missing}
+                last = {
+                    job_id: job
+                    for job_id, job in self._listed.items()
+                    if job_id in missing or job.has_ended
+                }
                 self._listed = last | jobs
                 self._heard_at, self._heard_time = asked_at, asked_time
             # Accounts may be slow; what squeue has said does not wait for them.
@@ -221,6 +225,9 @@ class _Cluster:
     def _ask_sacct(self, missing: Collection[str]) -> dict[str, Job]:
         """Return how jobs ended that squeue has forgotten."""
         gone = {job_id: Job(job_id, GONE) for job_id in missing}
+        with self._lock:
+            known = {job_id: self._listed.get(job_id) for job_id in missing}
+        gone |= {job_id: job for job_id, job in known.items() if job and job.has_ended}
         if not missing or not self._has_accounts:
             return gone
         try:

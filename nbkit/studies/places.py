@@ -13,6 +13,7 @@ from nbkit.launch.devices.claims import leases
 from nbkit.launch.run import Run
 from nbkit.studies.order import Slot
 from nbkit.studies.starts import end_all
+from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_users import gpu_users
 from nbkit.telemetry.nvml import open_nvml
 
@@ -68,7 +69,8 @@ def free_places(configs: Collection[ExperimentConfig], most: int | None) -> list
     starts = range(0, len(free) - count + 1, count)
     places = [tuple(free[first : first + count]) for first in starts]
     if kind == "cpu":  # the pool chooses; every start beside it takes memory
-        places = [()] * min(most or 1, len(places))
+        room = max(1, int(usable_cpus()) // count)
+        places = [()] * min(most or 1, len(places), room)
     return places[:most] or [()]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,16 @@ def summarise_systems(
     strangers = [node["other_gpu_processes"] for node in summaries]
     total = sum(count or 0 for count in strangers)
     gpus: dict[str, dict[str, Any]] = {}
-    in_turn = False
-    for uuid, gpu in chain.from_iterable(node["gpus"].items() for node in summaries):
-        in_turn |= uuid in gpus
-        gpus[uuid] = _added(gpus[uuid], gpu) if uuid in gpus else gpu
+    seconds: Counter[str | None] = Counter()
+    for node in summaries:
+        seconds[None] = max(seconds[None], node["seconds"])
+        for uuid, gpu in node["gpus"].items():
+            seconds[uuid] += node["seconds"]
+            gpus[uuid] = _added(gpus[uuid], gpu) if uuid in gpus else gpu
     return {
         **summaries[0],
         "samples": sum(node["samples"] for node in summaries),
-        "seconds": (sum if in_turn else max)(node["seconds"] for node in summaries),
+        "seconds": max(seconds.values()),
         "gpus": gpus,
         # Those of one node count, though another says nothing.
         "other_gpu_processes": None if None in strangers and not total else total,

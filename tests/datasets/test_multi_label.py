@@ -103,6 +103,17 @@ def test_chexpert_is_read_with_both_rules(tmp_path):
     assert labels == [(1, 0), (0, 1), (0, 1), (0, 0), (0, 0)]
 
 
+def test_a_patient_whose_image_is_omitted_does_not_leak(tmp_path):
+    rows = ["0.png,train,1,p", "1.png,val,,p", "2.png,val,1,q", "3.png,train,0,r"]
+    table = write_table(tmp_path, rows, "file,split,a,patient_id")
+
+    contents = list_multi_label(table, missing_labels="ignore").contents
+
+    assert len(contents.train) + len(contents.evaluation) == 3
+    with pytest.raises(ConfigError, match="leakage: p"):
+        list_multi_label(table, missing_labels="zero")
+
+
 def test_another_rule_makes_another_manifest(tmp_path):
     table = with_unknown(tmp_path, "-1")
     rules = ("zero", "one")

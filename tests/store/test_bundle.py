@@ -133,6 +133,7 @@ def test_export_study(tmp_path, elsewhere):
     plan = {"name": "s", "arms": {}, "order": [], "plan": {}, "repeats": 1}
     content = {"schema": "nbkit.study/1", **plan, "runs": runs, "executor": None}
     write_json(study.study, content)
+    study.change.write_text("--- a\n+++ b\n")
     bundle = nbkit.export(study.root.name, tmp_path / "x.zip")
     elsewhere()
 
@@ -142,6 +143,7 @@ def test_export_study(tmp_path, elsewhere):
     assert set(imported.run_ids) == {done.run_id, failed.run_id}
     there = StudyPaths(studies_folder() / study.root.name)
     assert read_json(there.study) == content
+    assert there.change.read_text() == study.change.read_text()
     assert there.imported.is_file()
     with zipfile.ZipFile(bundle) as archive:
         left_out = json.loads(archive.read("bundle.json"))["left_out"]
@@ -199,6 +201,10 @@ def test_export_refusals(tmp_path):
     _study_of(name="two-aaaa")
     with pytest.raises(StoreError, match="'aaaa': 2 studies have this ending"):
         nbkit.export("aaaa", tmp_path / "x.zip")
+    run = _run()
+    _study_of(name=f"three-{run.run_id[-4:]}")
+    with pytest.raises(ConfigError, match=f"of study .* and of run {run.run_id}. Use"):
+        nbkit.export(run.run_id[-4:], tmp_path / "x.zip")
     with pytest.raises(ConfigError, match="is neither a run nor a study"):
         nbkit.export(5, tmp_path / "x.zip")  # pyright: ignore[reportArgumentType]
     with pytest.raises(StoreError, match="cannot be written"):

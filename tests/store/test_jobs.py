@@ -223,6 +223,21 @@ def test_find_job_without_accounts(slurm, clock):
     assert len(slurm.calls("squeue")) == 2
 
 
+def test_find_job_whose_end_was_seen(slurm, clock):
+    ends = ("1|CANCELLED|N/A||None", "2|OUT_OF_MEMORY|1795371329|n1|None")
+    slurm.tell("squeue", *ends)
+    slurm.tell("sacct", status=1, words=DISABLED)
+    states = []
+    for _ in range(3):
+        states.append([find_job(job_id).state for job_id in ("1", "2")])
+        clock.seconds += jobs.ANSWER_SECONDS
+        slurm.tell("squeue")
+        find_job("1")
+        clock.seconds += jobs.ANSWER_SECONDS
+
+    assert states == [["CANCELLED", "OUT_OF_MEMORY"]] * 3
+
+
 def test_find_job_accounts_fail_once(slurm, clock):
     slurm.tell("squeue")
     slurm.tell("sacct", status=1, words="Unable to contact the data base")

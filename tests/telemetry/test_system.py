@@ -164,6 +164,16 @@ def test_a_gpu_of_two_files_has_the_sum_of_both(tmp_path):
     assert (gpu["memory_used_bytes_max"], gpu["gpu_utilization_samples"]) == (9, 4)
 
 
+def test_seconds_of_two_nodes_that_were_resumed_by_other_names(tmp_path):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("a0", "a1", "b0", "b1")}
+    for number, path in enumerate(files.values()):
+        gpu = _gpu(0.0, uuid=f"GPU-{path.stem[0]}")
+        t = 100 * (number % 2)
+        _write(path, {}, Sample(t=t, gpus=(gpu,)), Sample(t=t + 2, gpus=(gpu,)))
+
+    assert summarise_systems(files, run_pids=[7])["seconds"] == 4
+
+
 @pytest.mark.parametrize(("first", "known"), [((7, 8), 1), ((7,), None)])
 def test_strangers_of_one_node_count_though_another_says_nothing(
     tmp_path, first, known
