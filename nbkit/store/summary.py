@@ -143,7 +143,11 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
             else None
         ),
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
-        peak_memory_bytes=_peak(worker.get("ranks") or [], worker.get("device_type")),
+        peak_memory_bytes=_peak(
+            # Each batch size of an inference has a peak of its own.
+            [*(worker.get("ranks") or []), *_inference_lines(lines)],
+            worker.get("device_type"),
+        ),
         energy_joules=_energy(record),
         loss=steps[-1]["loss"] if steps else fallback.get("loss"),
         first_loss=steps[0]["loss"] if steps else None,
@@ -187,10 +191,13 @@ def _mean_loss(steps: Sequence[Line]) -> float | None:
     return fmean(losses) if losses and None not in losses else None
 
 
+def _inference_lines(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if line["kind"] == "inference"]
+
+
 def _fallback_values(lines: Sequence[Line]) -> Line:
     """Return the last logged values of a function, or an inference's best rate."""
-    served = [line for line in lines if line["kind"] == "inference"]
-    if served:
+    if served := _inference_lines(lines):
         timings = statistics.latency_timings(served).values()
         rates = (timing.images_per_second for timing in timings)
         return {"images_per_second": max(rates)}

@@ -91,7 +91,6 @@ class LightningLog:
             self._run.save_checkpoint(state, trainer.global_step)
             trainer.should_stop = True
             trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
-            trainer.limit_val_batches = 0
 
     def on_train_batch_end(
         self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int

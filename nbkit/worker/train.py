@@ -289,6 +289,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
                 target = config.target_accuracy
                 if target is not None and evaluation["top1_accuracy"] >= target:
                     done, ended_by = True, "target_accuracy"
+            barrier()  # rank 0 writes predictions: others would wait in their next step
             clock.restart()
         if epoch_is_over:
             epoch, first_batch = epoch + 1, 0

@@ -38,7 +38,7 @@ class TrainerLog:
     def __init__(self) -> None:
         self._context = run_context()
         self._seconds = 0.0
-        self._steps = 0
+        self._batches = 0
         self._mark: float | None = None
         self._rates: dict[str, float] = {}
         self._shares_batches = False
@@ -58,7 +58,7 @@ class TrainerLog:
         self._shares_batches = _shares_batches(args, model)
         if self._context is not None:
             self._context.record_only(Source.LOG)
-        self._seconds, self._steps, self._mark = 0.0, 0, None
+        self._seconds, self._batches, self._mark = 0.0, 0, None
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Go on with the clock after a pause."""
@@ -70,14 +70,20 @@ class TrainerLog:
         now = time.perf_counter()
         self._seconds += now - (self._mark or now)
         self._mark = now
-        self._steps += 1
+        self._batches += 1
         self.on_epoch_end(args, state, control)
+
+    def on_substep_end(self, *_: Any, **__: Any) -> None:
+        """Count a batch without an update: an epoch's last update may have fewer."""
+        self._batches += 1
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Measure for a line that is logged at the end of an epoch."""
         if self._context is not None and control.should_log and self._seconds > 0:
-            self._rates = self._measured(args, self._context.world_size)
-            self._seconds, self._steps = 0.0, 0
+            # A search for the batch size changes that of the state alone.
+            size = getattr(state, "train_batch_size", None) or args.train_batch_size
+            self._rates = self._measured(size, self._context.world_size)
+            self._seconds, self._batches = 0.0, 0
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
         """Let the clock pause."""
@@ -117,12 +123,12 @@ class TrainerLog:
                 beside_steps=steps is None,
             )
 
-    def _measured(self, args: Any, world_size: int) -> dict[str, float]:
+    def _measured(self, batch_size: int, world_size: int) -> dict[str, float]:
         """Return rates of all ranks, by full batches."""
         if self._shares_batches:
             return {}
-        batches = self._steps * args.gradient_accumulation_steps * world_size
-        return {"samples_per_second": batches * args.train_batch_size / self._seconds}
+        samples = self._batches * batch_size * world_size
+        return {"samples_per_second": samples / self._seconds}
 
 
 class TrainerCallback(TrainerLog):
@@ -224,11 +230,11 @@ class TrainerCallback(TrainerLog):
             self._hook.remove()
             self._hook = None
 
-    def _measured(self, args: Any, world_size: int) -> dict[str, float]:
+    def _measured(self, batch_size: int, world_size: int) -> dict[str, float]:
         self._counts.gather(world_size, self._device)
         rates = self._counts.take_rates(self._seconds)
         if not rates:  # it is not followed
-            return super()._measured(args, world_size)
+            return super()._measured(batch_size, world_size)
         rate, peak, flops = rates.get("tokens_per_second"), self._peak, self._flops
         if rate and isinstance(peak, float) and isinstance(flops, ModelFlops):
             length = rate / rates["samples_per_second"]

@@ -24,6 +24,18 @@ def step(number, *, warmup=False, seconds=0.5):
     }
 
 
+RANK = {
+    "steps": 0,
+    "images": 0,
+    "cpu_seconds": 1.0,
+    "step_time_seconds": 1.0,
+    "data_wait_seconds": 0.9,
+    "compute_seconds": 0.1,
+    "communication_exposed_seconds": 0.0,
+    "peak_rss_bytes": 5,
+}
+
+
 def test_the_window_begins_behind_the_warmup():
     lines = [step(1, warmup=True, seconds=9.0), step(2), step(3)]
 
@@ -43,18 +55,22 @@ def test_summary_ranks_that_share_a_gpu(uuids, is_shared):
     assert summarise_run([step(1)], worker, {}).oversubscribed == is_shared
 
 
+def test_summary_peak_memory_of_every_batch_size():
+    lines = [
+        {"kind": "inference", "peak_memory_allocated_bytes": peak, "batch_size": size}
+        | {"times_seconds": [0.1], "throughput_batches": 1, "throughput": "replayed"}
+        | {"throughput_seconds": 0.1, "began": 0.0, "ended": 1.0}
+        for peak, size in ((4000, 32), (100, 1))
+    ]
+    worker = {"device_type": "cuda", "ranks": [{**RANK, "peak_rss_bytes": 1}]}
+    worker["ranks"][0]["peak_memory_allocated_bytes"] = 100
+
+    assert summarise_run(lines, worker, {}).peak_memory_bytes == 4000
+
+
 @pytest.mark.parametrize(("steps", "share"), [(3, 0.9), (2, 0.5)])
 def test_summary_ranks_of_the_last_attempt_alone(steps, share):
-    rank = {
-        "steps": steps,
-        "images": 8 * steps,
-        "cpu_seconds": 1.0,
-        "step_time_seconds": 1.0,
-        "data_wait_seconds": 0.9,
-        "compute_seconds": 0.1,
-        "communication_exposed_seconds": 0.0,
-        "peak_rss_bytes": 5,
-    }
+    rank = {**RANK, "steps": steps, "images": 8 * steps}
 
     summary = summarise_run([step(1), step(2), step(3)], {"ranks": [rank]}, {})
 

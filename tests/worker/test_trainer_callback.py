@@ -37,6 +37,7 @@ def train(steps):
         start = int(callback.checkpoint.rpartition("-")[2])
     folder = nbkit.context().run_folder / "trainer"
     args = SimpleNamespace(torch_compile=False, output_dir=str(folder))
+    args.train_batch_size = 3
     state = SimpleNamespace(global_step=start, max_steps=steps)
     control = SimpleNamespace(
         should_log=False, should_save=False, should_training_stop=False
@@ -52,8 +53,10 @@ def train(steps):
     callback.on_train_begin(*events, model=model)
     while state.global_step < steps and not control.should_training_stop:
         callback.on_step_begin(*events)
-        for _ in range(2):
+        for number in range(2):
             model(**batch)
+            if number == 0:
+                callback.on_substep_end(*events)
         with torch.no_grad():  # as TRL asks its model for reference values
             model(**batch)
         state.global_step += 1
@@ -117,12 +120,18 @@ import sys
 from types import SimpleNamespace as Values
 from transformers.trainer import DEFAULT_CALLBACKS
 
+import time
+
+clock = time.perf_counter = iter(range(1, 100)).__next__  # a second for each look
 args = Values(gradient_accumulation_steps=2, train_batch_size=4)
 state, control = Values(global_step=0, max_steps=5), Values(should_log=False)
+state.train_batch_size = 3
 for callback in [kind() for kind in DEFAULT_CALLBACKS]:
     callback.on_train_begin(args, state, control, model=None)
     for step in range(1, 6):
         callback.on_step_begin(args, state, control)
+        if step % 2:  # else the epoch is over
+            callback.on_substep_end(args, state, control)
         state.global_step, control.should_log = step, step % 2 == 0
         callback.on_step_end(args, state, control)
         if control.should_log:
@@ -153,7 +162,9 @@ def test_trainer_of_an_unchanged_script_is_shown(tmp_path, before):
     lines = run.metrics("log")
     assert [(line["step"], line["total_steps"]) for line in lines] == [(2, 5), (4, 5)]
     assert [line["values"]["loss"] for line in lines] == [0.5, 0.25]
-    assert all(line["values"]["samples_per_second"] > 0 for line in lines)
+    # Three batches of three in two seconds, as the clock above has it.
+    rates = [line["values"]["samples_per_second"] for line in lines]
+    assert rates == [pytest.approx(3 * 3 / 2)] * 2
 
 
 def test_batch_counts_of_a_ragged_batch():
