@@ -4,7 +4,7 @@
 
     bundle.json                  the manifest: what is in it, and what was left out
     runs/<run_id>/...            the files of a run's folder
-    studies/<study_id>/study.json
+    studies/<study_id>/study.json, and change.patch of `nbkit try`
 
 Reading a bundle is `nbkit.store.bundle_import`'s.
 """
@@ -130,6 +130,8 @@ def export(
 
     Raises
     ------
+    ConfigError
+        If a run and a study end with an ending.
     RunError
         If a run has not ended, or has no final record.
     RunNotFoundError

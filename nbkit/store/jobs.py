@@ -105,6 +105,8 @@ class _Cluster:
         self._wanted: set[str] = set()
         """Asked for since the last question began."""
         self._listed: dict[str, Job] = {}
+        self._ended: dict[str, Job] = {}
+        """Ends that were told: without accounts, nothing better comes."""
         self._gone: dict[str, Job] = {}
         self._heard_at: float | None = None
         self._heard_time: float | None = None
@@ -146,6 +148,8 @@ class _Cluster:
             job = self._gone.get(job_id) or self._listed.get(job_id)
             if job is None or self._heard_at is None:
                 return None
+            if job.has_ended:
+                self._ended[job_id] = job
             return replace(job, age_seconds=time.monotonic() - self._heard_at)
 
     def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
@@ -207,12 +211,8 @@ class _Cluster:
             with self._lock:
                 self.trouble = ""
                 # Until accounts tell of them, their last word stands.
-                last = {
-                    job_id: job
-                    for job_id, job in self._listed.items()
-                    if job_id in missing or job.has_ended
-                }
-                self._listed = last | jobs
+                last = {i: job for i, job in self._listed.items() if i in missing}
+                self._listed = self._ended | last | jobs
                 self._heard_at, self._heard_time = asked_at, asked_time
             # Accounts may be slow; what squeue has said does not wait for them.
             self._record_ended(missing)
@@ -224,10 +224,8 @@ class _Cluster:
 
     def _ask_sacct(self, missing: Collection[str]) -> dict[str, Job]:
         """Return how jobs ended that squeue has forgotten."""
-        gone = {job_id: Job(job_id, GONE) for job_id in missing}
         with self._lock:
-            known = {job_id: self._listed.get(job_id) for job_id in missing}
-        gone |= {job_id: job for job_id, job in known.items() if job and job.has_ended}
+            gone = {i: self._ended.get(i, Job(i, GONE)) for i in missing}
         if not missing or not self._has_accounts:
             return gone
         try:

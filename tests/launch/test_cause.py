@@ -189,6 +189,10 @@ def test_failure_cause_killed_by_oom_killer(paths):
     [
         ("RuntimeError: DataLoader worker (pid(s) 22628) exited unexpectedly", True),
         ("RuntimeError: DataLoader worker (pid 3) is killed by signal: Killed. ", True),
+        (
+            "RuntimeError: DataLoader worker (pid 3) is killed by signal: Bus error",
+            False,
+        ),
         ("BrokenProcessPool: A process in the process pool was terminated", True),
         ("TerminatedWorkerError: A worker process managed by the executor was", True),
         ("ValueError: mine", False),

@@ -28,9 +28,10 @@ _LOST_NEIGHBOUR = re.compile(
 )
 
 _LOST_PROCESS = re.compile(
-    r"DataLoader worker \(pid|^BrokenProcessPool|^TerminatedWorkerError"
+    r"DataLoader worker \(pid(?!.*signal: (?!Killed))|^BrokenProcessPool|"
+    r"^TerminatedWorkerError"
 )
-"""A DataLoader's, of concurrent.futures, and of joblib."""
+"""A DataLoader's, of concurrent.futures, and of joblib; no other signal is memory's."""
 
 _BY_ITSELF = re.compile(
     r"cuda|cudnn|cublas|gradient|in-?place|finished reduction", re.IGNORECASE
