@@ -148,8 +148,8 @@ class ExperimentConfig(ExperimentChecks):
     """Length in epochs; set at most one of ``epochs`` and ``steps``."""
     steps: Annotated[int, Field(ge=1)] | None = None
     """Length in optimizer steps. With neither ``steps`` nor ``epochs``, a run measures
-    20 steps or 6 s, whichever is longer, but at most 30 s (and at least 3 steps), at
-    the peak learning rate."""
+    20 steps or 6 s, whichever is longer, but at most 30 s (and at least 3 steps);
+    ``cosine`` and ``polynomial`` then stay at the peak learning rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     """Steps at the start that are not measured (allocation, autotuning, compilation);
     if ``steps`` is not larger than this number, half of ``steps`` (noted in the

@@ -123,10 +123,11 @@ class Metric:
     def value(self, run: Run) -> float:
         """Return the metric of a finished run.
 
-        The first of these that exists: the last value logged under this name; the field
-        of ``run.summary`` with this name; for ``seconds``, the time from start to end;
-        the last ``name: value`` or ``name=value`` in the last 50 lines that rank 0
-        printed, else that of the only name that ends in it (``final name: value``). Of
+        The first of these that exists: the last value logged under this name (if it is
+        only printed, one in the last 50 lines replaces it); the field of
+        ``run.summary`` with this name; for ``seconds``, the time from start to end; the
+        last ``name: value`` or ``name=value`` in the last 50 lines that rank 0 printed,
+        else that of the only name that ends in it (``final name: value``). Of
         logged values, ``mean:name`` is their mean, ``best:name`` the best,
         ``step100:name`` that of step 100. ``returned`` is the number that a function
         returned, ``returned:name`` a number of the dict that it returned.
