@@ -14,7 +14,7 @@ from nbkit.launch.code.entry import RunEntry
 from nbkit.launch.code.variables import check_environment
 from nbkit.launch.start import entry_of, fields_of_entry
 from nbkit.launch.submit import current_folder
-from nbkit.reading import expanded
+from nbkit.reading import can_enter, expanded
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,11 @@ def _program(
         message = f"{what!r:.80} is not a function. Pass one, or nbkit.script(path)."
         raise ConfigError(message)
     folder = current_folder() if cwd is None else expanded(cwd, "cwd").resolve()
+    if not can_enter(folder):
+        message = (
+            f"cwd={str(cwd)!r} does not exist or is not accessible. Pass a folder."
+        )
+        raise ConfigError(message)
     described = fields_of_entry(entry, dict(fields))
     # Else all starts of a study would have the name of the script.
     if "name" not in fields:

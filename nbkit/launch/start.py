@@ -21,6 +21,7 @@ from nbkit.launch.code.trust import Permit, permit_configurations, permit_new
 from nbkit.launch.code.variables import check_environment, check_texts
 from nbkit.launch.run import Run
 from nbkit.launch.submit import (
+    absolute_weights,
     chosen_owner_exit,
     existing_data,
     refuse_without_entry,
@@ -143,7 +144,9 @@ def start_run(
     if entry is None:
         refuse_without_entry(config)
     refuse_one_class_by_name(config)
-    config = config.replace(data=existing_data(config.data))
+    config = config.replace(
+        data=existing_data(config.data), weights=absolute_weights(config.weights)
+    )
     paths = create_run_folder(config)
     try:
         if entry is not None:

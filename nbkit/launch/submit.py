@@ -21,7 +21,7 @@ from nbkit.launch.engine import Engine
 from nbkit.launch.local import detach
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
-from nbkit.store.paths import RunPaths
+from nbkit.store.paths import RunPaths, is_id
 from nbkit.store.private import read_entry
 from nbkit.store.processes import (
     ProcessIdentity,
@@ -59,8 +59,17 @@ def refusals(
 def absolute_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
     """Return a configuration's ``data`` so that it means the same in any folder."""
     # A path made of an address would hide the password in it.
-    is_path = data not in named and "://" not in data
-    return str(expanded(data, "data").resolve()) if is_path else data
+    if data in named or "://" in data:
+        return data
+    path = expanded(data, "data")
+    # A CSV file may be a link to another name: its images lie beside the link.
+    return str(path.resolve() if path.is_dir() else path.parent.resolve() / path.name)
+
+
+def absolute_weights(weights: str) -> str:
+    """Return a configuration's ``weights`` so that they mean the same in any folder."""
+    is_named = weights in ("random", "pretrained") or is_id(weights)
+    return weights if is_named else str(expanded(weights, "weights"))
 
 
 def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:

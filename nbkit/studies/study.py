@@ -19,7 +19,7 @@ from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.program import Program
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
-from nbkit.launch.submit import absolute_data, variables_set
+from nbkit.launch.submit import absolute_data, absolute_weights, variables_set
 from nbkit.statistics import MINIMUM_RUNS, duration_in_words
 from nbkit.store.metrics import store_error
 from nbkit.store.network import refresh_nfs_cache
@@ -200,10 +200,15 @@ class Study(StoredStudy):
             for name, arm in arms.items()
         }
         all_arms, order = arms_and_order(configs, repeats, control, unrepeated or {})
+        absolute = {"data": absolute_data, "weights": absolute_weights}
         all_arms = {
-            arm: config.replace(data=absolute_data(config.data))
-            if "data" in config.model_fields_set
-            else config
+            arm: config.replace(
+                **{
+                    name: make_absolute(getattr(config, name))
+                    for name, make_absolute in absolute.items()
+                    if name in config.model_fields_set
+                }
+            )
             for arm, config in all_arms.items()
         }
         permit_configurations(all_arms.values(), trust=trust)

@@ -15,7 +15,7 @@ from nbkit.errors import ConfigError, LaunchError
 from nbkit.launch import local
 from nbkit.launch.code import command
 from nbkit.launch.health import checks
-from nbkit.launch.submit import existing_data, refusals
+from nbkit.launch.submit import absolute_weights, existing_data, refusals
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, start_problem
 from tests.waiting import wait_until
@@ -114,3 +114,33 @@ def test_launch_on_another_system(tmp_path, monkeypatch):
     (refusal,) = refusals(nbkit.ExperimentConfig(device="cpu"))
     assert "Darwin" in str(refusal)
     assert nbkit.runs() == []
+
+
+def test_existing_data_link_to_a_file_of_another_name(tmp_path):
+    stored = tmp_path / "blobs" / "abc123"
+    stored.parent.mkdir()
+    stored.write_text("file,a\n")
+    link = tmp_path / "snapshot" / "labels.csv"
+    link.parent.mkdir()
+    link.symlink_to(stored)
+
+    assert existing_data(str(link)) == str(link)
+
+
+def test_absolute_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["random", "pretrained", "20200101-000000-small-aaaa"]
+
+    assert [*map(absolute_weights, names)] == names
+    assert absolute_weights("a/best.pt") == str(tmp_path / "a" / "best.pt")
+    config = nbkit.ExperimentConfig(weights="a/best.pt")
+    study = nbkit.Study.create("w", {"a": config, "b": config.replace(seed=2)})
+    assert study.arms["a"].weights == str(tmp_path / "a" / "best.pt")
+
+
+def test_script_in_a_folder_that_does_not_exist(tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+
+    with pytest.raises(ConfigError, match="nowhere' does not exist"):
+        nbkit.script(script, cwd=tmp_path / "nowhere")

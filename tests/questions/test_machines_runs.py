@@ -34,10 +34,14 @@ def test_batch_normalisation_by_others_is_a_fact_and_a_footnote(here):
 
 
 @pytest.mark.nonfinite
-def test_an_arm_that_was_not_finite_on_one_machine_is_not_compared(here):
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_an_arm_that_was_not_finite_on_one_machine_is_not_compared(here, is_ended):
     lost = {"what": "loss", "step": 3, "after_step": None}
     for paths in here:
         change(paths.worker, "nonfinite", value=lost)
+        if is_ended:  # by `stop_on_nonfinite`
+            change(paths.record, "state", value="failed")
+            change(paths.record, "cause", value={"kind": "nonfinite", "message": ""})
 
     result = compared(here)
 

@@ -14,6 +14,7 @@ from nbkit.references.rows import published
 from nbkit.reports.renderer import Note, Table
 from nbkit.review.bounds import resnet50_bound
 from nbkit.review.findings import codes
+from nbkit.store.record import write_json
 from tests.questions.conftest import edit_metrics
 from tests.training import train_here
 
@@ -52,6 +53,19 @@ def test_suspect_arm_is_not_the_headline(trained):
     assert result.answer.startswith(f"{FIRST} trains")
     assert f"Excluded: {LAST} at 3.35x, loss suspect (final " in (result.answer)
     assert f"{LAST}: loss suspect" in result.report().untimed
+
+
+def test_arm_of_which_a_repeat_was_ended_as_diverged_is_suspect(golden):
+    study = golden("precision/gpu")
+    run = study.runs_by_arm()[LAST][-1]
+    lost = {"what": "loss", "step": 40, "after_step": None}
+    write_json(run.paths.worker, {**run.worker, "nonfinite": lost})
+    cause = {"kind": "nonfinite", "message": ""}
+    write_json(run.paths.record, {**run.record, "state": "failed", "cause": cause})
+
+    result = precision.result(study)
+
+    assert cells(result.answer_table, LAST)["finding"] == "loss suspect"
 
 
 def test_answer_that_only_a_control_could_judge_is_not_called_wrong(trained):

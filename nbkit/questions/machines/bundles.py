@@ -40,6 +40,7 @@ from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import is_study, runs_folder
 from nbkit.store.record import RunState
 from nbkit.studies.order import twin
+from nbkit.studies.starts import has_diverged
 from nbkit.studies.study import Study
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -239,7 +240,9 @@ def _read(entry: str, store: Path, reading: _Reading) -> None:
         return
     if is_study(entry):
         study = Study.open(entry)
-        for run in (run for runs in study.runs_by_arm().values() for run in runs):
+        for run in (
+            run for runs in study.runs_by_arm(diverged=True).values() for run in runs
+        ):
             reading.add(run, entry)
         if study.missing:
             missing = plural(len(study.missing), "run")
@@ -250,16 +253,15 @@ def _read(entry: str, store: Path, reading: _Reading) -> None:
 
 def why_not_comparable(run: Run) -> str | None:
     """Return why a run cannot be compared with any other; None if it can."""
-    if run.state is not RunState.FINISHED:
-        lost = run.nonfinite
-        return f"which is {run.state}" + (f": {lost}" if lost else "")
+    if run.state is not RunState.FINISHED and not has_diverged(run):
+        return f"which is {run.state}"
     if run.config.task == "allreduce":
         return None if run.metrics("allreduce") else "which measured nothing"
     if run.record.get("tags", {}).get("concurrent"):
         return "which ran concurrently with other jobs of its study"
     if run.config.task != "train":
         return f"whose task is {run.config.task!r}, not 'train'"
-    if run.summary.images_per_second is None:
+    if run.summary.images_per_second is None and not run.nonfinite:
         return "which has no measured step"
     if run.summary.oversubscribed:
         return "in which several ranks shared a device (oversubscribe)"

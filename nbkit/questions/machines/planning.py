@@ -154,7 +154,9 @@ def machines_of(plan: MachinesPlan, study: Study | None) -> tuple[Machine, Machi
     """Return the two machines that are compared."""
     machines = dict(plan.machines)
     if study is not None:
-        runs = [run for runs in study.runs_by_arm().values() for run in runs]
+        runs = [
+            run for runs in study.runs_by_arm(diverged=True).values() for run in runs
+        ]
         machines[HERE] = machine_of(runs, HERE)
     return machines[plan.a], machines[plan.b]
 

@@ -307,27 +307,32 @@ def result(study: Study) -> PrecisionResult:
         each = [steps[-1]["step"] for run in every if (steps := run.metrics())]
         facts["compared_steps"] = min(each)
     shared = facts["steps"] or facts["compared_steps"]
+    answers = check_loss_parity(
+        {
+            arm: {
+                int(run.record["tags"]["repeat"]): run.summary_until(shared)
+                for run in runs
+            }
+            for arm, runs in finished.items()
+        },
+        arms.baseline,
+        control=arms.control,
+        tolerance=evidence.plan.get("loss_tolerance", LOSS_TOLERANCE),
+        perturbed={
+            arm: summarised and summarised.summary_until(shared)
+            for arm, config in study.arms.items()
+            for summarised in [perturbed.get(ROUNDING.get(config.precision, 0.0))]
+        },
+    )
+    # A repeat that was ended as diverged has no finished run to look at.
+    for arm, lost in arms.diverged.items():
+        if arm in answers and not answers[arm].suspicions:
+            answers[arm] = replace(answers[arm], suspicions=(str(lost),))
     measured = PrecisionResult(
         evidence=replace(evidence, conditions=facts),
         arms=arms,
         configs=study.arms,
-        answers=check_loss_parity(
-            {
-                arm: {
-                    int(run.record["tags"]["repeat"]): run.summary_until(shared)
-                    for run in runs
-                }
-                for arm, runs in finished.items()
-            },
-            arms.baseline,
-            control=arms.control,
-            tolerance=evidence.plan.get("loss_tolerance", LOSS_TOLERANCE),
-            perturbed={
-                arm: summarised and summarised.summary_until(shared)
-                for arm, config in study.arms.items()
-                for summarised in [perturbed.get(ROUNDING.get(config.precision, 0.0))]
-            },
-        ),
+        answers=answers,
         steps=shared,
         batch_norms={
             arm: batch_norm_of(runs[0].worker) for arm, runs in finished.items()
