@@ -65,6 +65,7 @@ def test_a_kernel_is_interrupted_opened_and_freed_by_keyboard_unless_it_was_rest
     panel = open_panel(visitor)
     expect(panel).to_contain_text("Idle kernel holds 5.0 GiB")
     expect(panel.locator(".nbk-holder")).to_have_count(3)
+    expect(panel.locator(".nbk-idle")).to_have_count(1)
     free = panel.get_by_role("button", name="Free")
     dialog = visitor.locator(".jp-Dialog")
     interrupts_a_kernel_that_was_restarted(visitor, panel, server, kernel)
