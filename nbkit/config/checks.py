@@ -40,8 +40,10 @@ class _Known(dict[str, Any]):
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
         steps = math.inf if self["steps"] is None else self["steps"]
-        self["needed_steps"] = (self["warmup_steps"] or 0) + PROFILED_STEPS + 1
-        self["has_too_few_steps"] = steps < self["needed_steps"]
+        warmup_steps = self["warmup_steps"] or 0
+        self["needed_steps"] = warmup_steps + PROFILED_STEPS + 1
+        leading_steps = warmup_steps if warmup_steps < steps else steps // 2
+        self["has_too_few_steps"] = leading_steps + PROFILED_STEPS >= steps
         self["num_devices"] = len(self["devices"] or ())
 
     def __missing__(self, name: str) -> None:
@@ -261,14 +263,6 @@ class ExperimentChecks(Model):
             message = "is not a number. Use a number, or omit the field"
             raise ValueError(message)
         return value
-
-    @field_validator("warmup_steps", check_fields=False)
-    @classmethod
-    def _is_shorter_than_the_run(cls, value: int, info: ValidationInfo) -> int:
-        steps, task = info.data.get("steps"), info.data.get("task")
-        if steps is None or value < steps or task not in ("train", "load"):
-            return value
-        return steps // 2
 
     @field_validator("image_size", "device", check_fields=False)
     @classmethod

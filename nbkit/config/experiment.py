@@ -152,9 +152,8 @@ class ExperimentConfig(ExperimentChecks):
     ``cosine`` and ``polynomial`` then stay at the peak learning rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     """Steps at the start that are not measured (allocation, autotuning, compilation);
-    if ``steps`` is not larger than this number, half of ``steps`` (noted in the
-    record's ``parameter_sources``). A run without a given length continues its warm-up
-    until the throughput is stable."""
+    half of ``steps`` if that is not larger than this number. A run without a given
+    length continues its warm-up until the throughput is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
     kept. If False, the run continues, and the record names the step."""
@@ -296,6 +295,13 @@ class ExperimentConfig(ExperimentChecks):
         return self.task in ("train", "load")
 
     @property
+    def num_warmup_steps(self) -> int:
+        """``warmup_steps``, or half of the ``steps`` of a run that is not longer."""
+        if self.steps is None or self.warmup_steps < self.steps or not self.has_steps:
+            return self.warmup_steps
+        return self.steps // 2
+
+    @property
     def has_time_window(self) -> bool:
         """Whether the run has no given length and measures for a time instead."""
         return self.has_steps and self.steps is None and self.epochs is None
@@ -308,7 +314,7 @@ class ExperimentConfig(ExperimentChecks):
             return f"{seconds:g} s at a stable rate (at least {steps} steps)"
         if self.epochs is not None:
             return f"{plural(self.epochs, 'epoch')} ({self.warmup_steps} warm-up steps)"
-        return f"{plural(self.steps or 0, 'step')} ({self.warmup_steps} warm-up)"
+        return f"{plural(self.steps or 0, 'step')} ({self.num_warmup_steps} warm-up)"
 
     @property
     def title(self) -> str:

@@ -114,10 +114,6 @@ def launch(
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
     sources = dict.fromkeys(given, "given") | (parameter_sources or {})
-    default = ExperimentConfig.model_fields["warmup_steps"].default
-    asked = config.warmup_steps if "warmup_steps" in given else default
-    if str(config.warmup_steps) != str(fields.get("warmup_steps", asked)):
-        sources["warmup_steps"] = "half of steps"
     permit_configurations([config], trust=trust)
     return start_run(
         config,

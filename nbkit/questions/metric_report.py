@@ -74,6 +74,8 @@ def report(study: Study) -> Report:
             values[base], values[control], margin=metric.margin, name=base
         )
     controls = [] if floor is None else [floor]
+    # A value that varies from seed to seed is as wide in the intervals.
+    suspect = [c for c in controls if metric.is_timed or c.shows_difference]
     unfair = {*diverged, *diverged_arms(study)}
     rows = metric_rows(metric, values, base, control, floor, unfair)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
@@ -85,14 +87,14 @@ def report(study: Study) -> Report:
     return Report(
         title=f"{study.name}: {metric.name} by arm",
         answer=answer,
-        untimed="" if metric.is_timed or any(control_caveats(controls)) else answer,
+        untimed="" if metric.is_timed or any(control_caveats(suspect)) else answer,
         tables=[
             table(
                 f"{metric.name} by arm ({metric.better} is better)",
                 _columns(base),
                 rows,
                 [
-                    *_discards(metric, values, base, control),
+                    *_discards(study, values, base, control),
                     *(control.sentence for control in controls),
                 ],
             ),
@@ -128,7 +130,7 @@ def report(study: Study) -> Report:
                 for row in rows
             ],
         },
-        controls=controls,
+        controls=suspect,
     )
 
 
@@ -301,18 +303,20 @@ def _starts_needed(metric: Metric, ratio: Ratio, floor: NoiseFloor | None) -> st
 
 
 def _discards(
-    metric: Metric,
+    study: Study,
     values: Mapping[str, Sequence[float]],
     base: str,
     control: str | None,
 ) -> list[str]:
     """Return which arms were ended early, and why."""
+    metric = study.metric
+    assert metric is not None
     floors = {
         arm: metric.floors_worse(
             of_arm, values.get(base, ()), values.get(control or "", ())
         )
         for arm, of_arm in values.items()
-        if arm not in (base, control)
+        if arm not in (base, control) and len(of_arm) < study.repeats
     }
     return [
         f"{arm}: discarded, worse than {base} by {by:.0f} noise floors (limit "

@@ -65,7 +65,7 @@ class Duration:
         """Setting that ends the attempt: ``steps``, ``epochs`` or ``time``."""
         self.window_steps = 0
         """Window length that this rank proposes; 0 if none."""
-        self._least_warmup = config.warmup_steps + profiled_steps
+        self._least_warmup = config.num_warmup_steps + profiled_steps
         self._warmup_seconds: list[float] = []
         self._measured_steps = 0
         self._measured_seconds = 0.0

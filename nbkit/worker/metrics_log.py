@@ -118,8 +118,8 @@ class MetricsLog:
         self._images = images_per_step
         self.total_steps: int | None = None
         """Steps of the attempt, if only its lines record them."""
-        last = config.warmup_steps + profiled_steps
-        self._profiled = range(config.warmup_steps + 1, last + 1)
+        last = config.num_warmup_steps + profiled_steps
+        self._profiled = range(config.num_warmup_steps + 1, last + 1)
         self._unmeasured = math.inf if config.has_time_window else last
         self._steps = 0
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None

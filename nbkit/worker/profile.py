@@ -36,7 +36,7 @@ class StepProfile:
         """Steps after the warm-up that do not count."""
         self._paths = rank.paths
         self._on_gpu = device.type == "cuda"
-        self._begin = config.warmup_steps
+        self._begin = config.num_warmup_steps
         self._wanted = config.profile and rank.rank == 0
         self._profiler: Any = None
         self._done = 0

@@ -77,12 +77,13 @@ def test_config_without_a_length_measures_for_a_time():
 def test_config_warmup_of_a_short_run():
     short = ExperimentConfig(steps=10)
 
-    assert short.warmup_steps == 5
-    assert short.replace(steps=40).warmup_steps == 10
-    assert ExperimentConfig(steps=11).warmup_steps == 10
-    assert ExperimentConfig(steps=1, warmup_steps=3).warmup_steps == 0
-    assert ExperimentConfig(task="load", steps=9).warmup_steps == 4
-    assert ExperimentConfig(task="inference", steps=4).warmup_steps == 10
+    assert short.num_warmup_steps == 5
+    stored = ExperimentConfig.model_validate(short.model_dump())
+    assert stored.replace(steps=40).num_warmup_steps == 10
+    assert ExperimentConfig(steps=11).num_warmup_steps == 10
+    assert ExperimentConfig(steps=1, warmup_steps=3).num_warmup_steps == 0
+    assert ExperimentConfig(task="load", steps=9).num_warmup_steps == 4
+    assert ExperimentConfig(task="inference", steps=4).num_warmup_steps == 10
 
 
 @pytest.mark.parametrize(

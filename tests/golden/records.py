@@ -145,7 +145,7 @@ def step_lines(
             ),
             "communication_exposed_seconds": round(communication_share * seconds, 6),
             "update_seconds": round(0.02 * seconds, 6),
-            "warmup": number <= config.warmup_steps,
+            "warmup": number <= config.num_warmup_steps,
         }
         if config.precision == "fp16":
             line |= {"loss_scale": 65_536.0, "update_skipped": number == 1}

@@ -250,7 +250,8 @@ def times_what_passes(slot: Slot) -> Found:
     config = _unwatched(slot, precision="fp16")
     run, [seen] = probed(slot, config, "--no-waits", "--wall-clock")
     losses(run)
-    measured = [line for line in run.metrics() if line["step"] > config.warmup_steps]
+    warmup_steps = config.num_warmup_steps
+    measured = [line for line in run.metrics() if line["step"] > warmup_steps]
     steps = sum(line["step_time_seconds"] for line in measured)
     wall = seen["wall_seconds"]
     apart = abs(steps - wall) / wall

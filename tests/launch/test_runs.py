@@ -190,7 +190,7 @@ def test_stop_run_at_once(small):
     run.stop()
 
     assert run.state is RunState.STOPPED
-    assert run.record["parameter_sources"]["warmup_steps"] == "half of steps"
+    assert run.config.replace(steps=30_000).num_warmup_steps == 20_000
     assert len(run.metrics()) <= 3
     assert run.cause is not None
     assert run.cause["message"] in (

@@ -153,13 +153,26 @@ def test_metric_report_of_a_training_that_goes_on_without_a_finite_loss(small):
 
 
 def test_trial_withholds_a_verdict_that_its_control_denies(small):
-    base, again = [2.0, 2.3, 1.8, 2.2, 1.9], [2.6, 1.9, 2.5, 2.3, 2.0]
+    base, again = [2.0, 2.3, 1.8, 2.2, 1.9], [2.6, 2.4, 2.5, 2.8, 2.7]
     losses = {"base": base, "new": [0.5 * loss for loss in base], "base again": again}
 
     trial = Trial.of(logged(small, losses, control="base"))
 
-    assert str(trial).startswith("Inconclusive: A/A control differs by 15.0%")
+    assert str(trial).startswith("Inconclusive: A/A control differs by 30.0%")
     assert trial.verdict == "withheld"
+
+
+def test_trial_of_a_loss_that_varies_has_a_verdict(small):
+    base, again = [2.0, 2.3, 1.8, 2.2, 1.9], [2.6, 1.9, 2.5, 2.3, 2.0]
+    losses = {"base": base, "new": [0.5 * loss for loss in base], "base again": again}
+    study = logged(small, losses, control="base", discard_floors=1)
+
+    trial = Trial.of(study)
+
+    assert (trial.verdict, str(trial)[:13]) == ("better", "new is better")
+    losses["new"] = [1.9 * loss for loss in base]
+    study = logged(small, losses, control="base", discard_floors=1)
+    assert "discarded" not in str(make(study).tables[0].notes)
 
 
 def test_metric_report_keeps_the_other_arms_of_one_that_fails(small):

@@ -69,7 +69,7 @@ def _write(
             "data_wait_seconds": 0.01 * seconds,
             "compute_seconds": 0.97 * seconds,
             "communication_exposed_seconds": 0.02 * seconds,
-            "warmup": number <= config.warmup_steps,
+            "warmup": number <= config.num_warmup_steps,
             "t": 1_577_836_800 + number * seconds,
         }
         for number in range(1, 1 + (STEPS if ended is None else ended.step))

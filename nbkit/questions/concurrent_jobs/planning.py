@@ -323,8 +323,8 @@ def _conditions(plan: PlanValues) -> str:
         f"Conditions: {config.model}, {config.precision}, batch "
         f"{config.batch_size_per_gpu} per rank, {size}x{size}, "
         f"{images_in_words(config)}, {plural(config.steps or 0, 'step')} "
-        f"(first {config.warmup_steps} warm-up), {plural(threads, 'thread')} per rank, "
-        f"seed {seed} + job index."
+        f"(first {config.num_warmup_steps} warm-up), "
+        f"{plural(threads, 'thread')} per rank, seed {seed} + job index."
     )
 
 

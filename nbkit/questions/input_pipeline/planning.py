@@ -348,8 +348,9 @@ def _conditions(plan: PlanValues) -> str:
     return (
         f"Conditions: batch {config.batch_size_per_gpu} per rank, "
         f"{config.image_size}x{config.image_size}, {p['data']}{often}, "
-        f"{plural(config.steps or 0, 'step')} (first {config.warmup_steps} warm-up), "
-        f"seed {config.seed}, threads per rank: {threads}."
+        f"{plural(config.steps or 0, 'step')} "
+        f"(first {config.num_warmup_steps} warm-up), seed {config.seed}, "
+        f"threads per rank: {threads}."
     )
 
 
