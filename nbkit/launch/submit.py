@@ -62,8 +62,10 @@ def absolute_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
     if data in named or "://" in data:
         return data
     path = expanded(data, "data")
-    # A CSV file may be a link to another name: its images lie beside the link.
-    return str(path.resolve() if path.is_dir() else path.parent.resolve() / path.name)
+    real = path.resolve()
+    # A hub's CSV file is a link to a blob, whose name is a hash.
+    is_blob = path.suffix.lower() == ".csv" and real.suffix.lower() != ".csv"
+    return str(path.parent.resolve() / path.name if is_blob else real)
 
 
 def absolute_weights(weights: str) -> str:

@@ -74,8 +74,9 @@ def report(study: Study) -> Report:
             values[base], values[control], margin=metric.margin, name=base
         )
     controls = [] if floor is None else [floor]
-    # A value that varies from seed to seed is as wide in the intervals.
-    suspect = [c for c in controls if metric.is_timed or c.shows_difference]
+    # What varies from seed to seed has intervals as wide, unless it has one run.
+    is_certain = not metric.is_timed and floor is not None and floor.noise_floor
+    suspect = [c for c in controls if c.shows_difference or not is_certain]
     unfair = {*diverged, *diverged_arms(study)}
     rows = metric_rows(metric, values, base, control, floor, unfair)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
@@ -309,14 +310,14 @@ def _discards(
     control: str | None,
 ) -> list[str]:
     """Return which arms were ended early, and why."""
-    metric = study.metric
+    metric, started = study.metric, study.runs_by_arm(diverged=True)
     assert metric is not None
     floors = {
         arm: metric.floors_worse(
             of_arm, values.get(base, ()), values.get(control or "", ())
         )
         for arm, of_arm in values.items()
-        if arm not in (base, control) and len(of_arm) < study.repeats
+        if arm not in (base, control) and len(started[arm]) < study.repeats
     }
     return [
         f"{arm}: discarded, worse than {base} by {by:.0f} noise floors (limit "

@@ -38,7 +38,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
     dali = [version for name, version in packages.items() if "dali" in name and version]
     fields = (
         *("model", "batch_size_per_gpu", "image_size", "memory_format", "data"),
-        *("loader", "steps", "warmup_steps", "seed"),
+        *("loader", "steps", "seed"),
     )
     versions = ("torch", "cuda", "cudnn", "nccl", "backend")
     jobs = [(run.record.get("launch") or {}).get("job") or {} for run in runs]
@@ -46,6 +46,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
     file_systems = {it["file_system"] for it in storages if it.get("file_system")}
     return {
         **{name: getattr(config, name) for name in fields},
+        "warmup_steps": config.num_warmup_steps,
         "device_name": runs[0].summary.device_name,
         **{name: worker.get(name) for name in versions},
         **{name: packages.get(name) for name in ("nbkit", "torchvision")},

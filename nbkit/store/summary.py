@@ -18,7 +18,7 @@ Line = dict[str, Any]
 class RunSummary:
     """Measurements of one run; None means unknown.
 
-    The window is every step after ``warmup_steps``; there are no partial steps. The
+    The window is every step after the warm-up; there are no partial steps. The
     rate of a step is global images / step time, data wait included.
     """
 

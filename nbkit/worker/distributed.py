@@ -98,7 +98,7 @@ class StopAgreement:
         self.alarm = False
         """Whether any rank has reported an error; the same on all ranks."""
         self.window_steps = 0
-        """Rank 0's newest window length (`Duration`); the same on all ranks."""
+        """Rank 0's newest proposal of a number of steps; the same on all ranks."""
         self._agreed = False
         self._rank = rank
         self._group = group

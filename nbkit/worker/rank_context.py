@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from nbkit.worker.distributed import StopAgreement
 
 
-_MOST_CALLS, _MOST_SECONDS = 10, 1.0
-"""Between two agreements of ranks on a stop, which cost a step of 0.1 s up to 1 %."""
+_MOST_CALLS, _MOST_SECONDS = 4, 1.0
+"""Between two agreements of ranks on a stop, which cost a step of 0.1 s up to 1 %. More
+calls would be too many once they are slower: two agreements have to fit in a grace."""
 _MOST_RETURNED = 1000
 """Values of a dict: who reads the run's metrics reads them all."""
 
@@ -264,8 +265,8 @@ class Context:
         """Return whether the run should stop; if so, save a checkpoint and return.
 
         With `torch.distributed` initialized, all ranks return the same value: every
-        rank must call this at the same point of its loop. They agree once a
-        second, at least at every 10th call, and hear of a stop one agreement late.
+        rank must call this at the same point of its loop. They agree at
+        every call, or at every 4th of fast ones, and hear of a stop one agreement late.
         Without it, each rank decides alone. A function that never calls this in the
         main thread is ended immediately by `Run.stop`; one with its own SIGTERM handler
         is stopped by that handler instead.

@@ -125,6 +125,13 @@ def test_existing_data_link_to_a_file_of_another_name(tmp_path):
     link.symlink_to(stored)
 
     assert existing_data(str(link)) == str(link)
+    named = stored.with_name("labels.csv")
+    named.write_text("file,a\n")
+    link.unlink()
+    link.symlink_to(named)
+    assert existing_data(str(link)) == str(named)
+    with pytest.raises(ConfigError, match="is not a folder or CSV file"):
+        existing_data("a" * 300)
 
 
 def test_absolute_weights(tmp_path, monkeypatch):

@@ -170,9 +170,13 @@ def test_trial_of_a_loss_that_varies_has_a_verdict(small):
     trial = Trial.of(study)
 
     assert (trial.verdict, str(trial)[:13]) == ("better", "new is better")
-    losses["new"] = [1.9 * loss for loss in base]
-    study = logged(small, losses, control="base", discard_floors=1)
-    assert "discarded" not in str(make(study).tables[0].notes)
+    for worse in ([3.8, 4.1, 3.6, 4.0, 3.7], [3.8, 4.1, NAN, 4.0, 3.7]):
+        study = logged(
+            small, {**losses, "new": worse}, control="base", discard_floors=1
+        )
+        assert "discarded" not in str(make(study).tables[0].notes)
+    study = logged(small, {**losses, "base again": again[:1]}, control="base")
+    assert Trial.of(study).verdict == "withheld"
 
 
 def test_metric_report_keeps_the_other_arms_of_one_that_fails(small):

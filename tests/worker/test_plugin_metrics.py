@@ -58,8 +58,10 @@ def test_numbers_belong_to_the_step_that_is_being_computed(rank, log):
     ]
 
 
-def test_tensorboard_of_a_resumed_attempt(tmp_path):
+def test_tensorboard_of_a_resumed_attempt(tmp_path, monkeypatch):
     for attempt, steps in enumerate([range(1, 7), range(4, 9)]):
+        # Files are sorted by name, which begins with the second.
+        monkeypatch.setattr("time.time", lambda begin=1e9 + attempt: begin)
         board = TensorBoard(Rank(RunPaths(tmp_path), 0, 0, 1, 1, attempt, None))
         board.write({"beside": 1.0}, 0, beside_steps=True)
         for step in steps:

@@ -75,7 +75,7 @@ class Machine:
 
     name: str
     runs: Sequence[MachineRun]
-    """Finished training runs."""
+    """Training runs that have finished or diverged."""
     bandwidths: Sequence[AllReduceRun]
     facts: dict[str, str | None]
     """Facts for the comparison with another machine."""

@@ -30,7 +30,7 @@ Floor: TypeAlias = tuple[str, NoiseFloor]
 
 @dataclass(frozen=True)
 class MachineRun:
-    """One finished run in numbers; None is unknown."""
+    """One run in numbers; None is unknown."""
 
     run_id: str
     conditions: Mapping[str, str]
