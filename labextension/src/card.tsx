@@ -54,8 +54,12 @@ export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
   const title = trans.__('GPU %1, %2', gpu.index, gpu.name ?? UNKNOWN);
   const isAlike = choices.showSparklines && commonModel(inventory) !== null;
   const caret = expanded ? caretDownIcon : caretRightIcon;
+  const uuids = [
+    gpuKey(gpu),
+    ...(gpu.mig_instances ?? []).map(mig => mig.uuid)
+  ];
   const runs = (model.runs ?? []).filter(run =>
-    run.devices.includes(gpuKey(gpu))
+    run.devices.some(device => uuids.includes(device))
   );
   const past = choices.showSparklines && gpu.error === null && (
     <div className={expanded ? 'nbk-past nbk-mod-tall' : 'nbk-past'}>

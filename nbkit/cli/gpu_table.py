@@ -50,7 +50,17 @@ def gpu_values(inventory: Values, sample: Values) -> dict[str, Any]:
         holders = [{**holder, "memory_used_mib": mib} for holder, mib in held]
         readings = dict(zip(columns, row, strict=True))
         is_known = gpu["holders"] is not None
-        gpus.append({**gpu, **readings, "holders": holders if is_known else None})
+        instances = gpu["mig_instances"]
+        used = sample["mig"][place] or [None] * len(instances or ())
+        migs = [
+            {**mig, "memory_used_mib": mib}
+            for mig, mib in zip(instances or (), used, strict=True)
+        ]
+        parts = {
+            "holders": holders if is_known else None,
+            "mig_instances": instances and migs,
+        }
+        gpus.append({**gpu, **readings, **parts})
     names = ("host", "source", "replay", "driver_version", "gpus_unavailable")
     return {**{name: inventory[name] for name in names}, "t": sample["t"], "gpus": gpus}
 

@@ -19,11 +19,14 @@ from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 
 _LOOK_SECONDS = 2.0
 _ASK_SECONDS = 60.0
-"""Between two questions to Slurm, which alone knows of jobs that end in the queue."""
 
 
-def watch(run: Run) -> None:
-    """Return once the run has ended or was asked to, or its owner has ended."""
+def watch(run: Run, ask_seconds: float = _ASK_SECONDS) -> None:
+    """Return once the run has ended or was asked to, or its owner has ended.
+
+    Slurm, which alone knows of jobs that end in the queue and of those that it starts
+    again, is asked every `ask_seconds`.
+    """
     submission = run.submission
     owner = ProcessIdentity.from_dict(submission["owner"])
     asked_at = time.monotonic()
@@ -34,7 +37,8 @@ def watch(run: Run) -> None:
         with suppress(NbkitError, *DAMAGE_ERRORS):
             if _is_over(run, submission["attempt"]):
                 return
-            if time.monotonic() - asked_at >= _ASK_SECONDS and not run.record:
+            state = RunState(run.record.get("state", RunState.LOST))
+            if time.monotonic() - asked_at >= ask_seconds and state.is_final:
                 asked_at = time.monotonic()
                 if run.state.is_final:
                     return

@@ -51,10 +51,10 @@ class RunPosition:
 
     def words(self, run: StoredRun) -> str:
         """Return where the run is as of the last `read`."""
-        words = _position(self._latest, run)
-        if not words:
-            queue = run.queue
-            words = str(run.state) if queue is None else f"queued, {queue_words(queue)}"
+        # First: a resumed run that waits has steps of an earlier attempt.
+        queue = run.queue
+        words = f"queued, {queue_words(queue)}" if queue else None
+        words = words or _position(self._latest, run) or str(run.state)
         divergence = self._finite.first_nonfinite(read_json(run.paths.config) or {})
         return words if divergence is None else f"{words}, {divergence}"
 

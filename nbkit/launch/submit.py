@@ -71,7 +71,8 @@ def absolute_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
 def absolute_weights(weights: str) -> str:
     """Return a configuration's ``weights`` so that they mean the same in any folder."""
     is_named = weights in ("random", "pretrained") or is_id(weights)
-    return weights if is_named else str(expanded(weights, "weights"))
+    is_path = not is_named and "://" not in weights
+    return str(expanded(weights, "weights")) if is_path else weights
 
 
 def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:

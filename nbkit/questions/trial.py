@@ -333,8 +333,19 @@ def _arm(
         device=device,
     )
     entry = arm.entry
-    # An editable installation is the same for both: its folder is moved.
-    imports = [_moved(path, change.top, folder) for path in entry.description[_PATH]]
+    # An editable installation is the same for both: its folder is moved, also where
+    # setuptools' finder, which comes after the path, knows it.
+    packages = [
+        package
+        for name, finder in sys.modules.items()
+        if name.startswith("__editable__")
+        for package in getattr(finder, "MAPPING", {}).values()
+    ]
+    parents = [str(Path(package).parent) for package in packages]
+    imports = [
+        _moved(path, change.top, folder)
+        for path in [*entry.description[_PATH], *parents]
+    ]
     description = {
         **entry.description,
         _PATH: [*path[:2], *imports],

@@ -238,16 +238,14 @@ def _resume(run_id: str) -> str | None:
     if not is_own(folder):
         return None
     run = Run(folder)
-    python = run.submission.get("executable", sys.executable)
-    if python == sys.executable:
-        run.resume(on_owner_exit="keep")
-    else:
-        _resume_by(python, run)
+    # Not in this process: kernels are its children, and GPUs of a run's owner and its
+    # children count as free for it.
+    _resume_by(run.submission.get("executable", sys.executable), run)
     return str(run.state)
 
 
 def _resume_by(python: str, run: Run) -> None:
-    """Resume a run in the environment it was launched in, which is not this one."""
+    """Resume a run in the environment it was launched in, which may be another one."""
     permit_run(run.paths, trust=False)  # its folder names the program
     command = [python, "-P", "-c", _RESUME, run.run_id]
     try:

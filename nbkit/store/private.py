@@ -20,7 +20,10 @@ def make_store(store: Path | None = None) -> None:
     """Make a store: the default one for its owner alone, others as the umask says."""
     store = store or store_folder()
     is_default = not os.environ.get("NBKIT_HOME") and store == store_folder()
+    is_new = not store.is_dir()
     store.mkdir(0o700 if is_default else 0o777, parents=True, exist_ok=True)
+    if is_new:  # in a repository, it is no part of what `nbkit try` compares
+        (store / ".gitignore").write_text("*\n")
 
 
 def read_entry(paths: RunPaths) -> dict[str, Any] | None:

@@ -140,7 +140,11 @@ def _row_now(folder: Path) -> RunRow | None:
     try:
         record, submission = run.record, run.submission
         attempt = of_newest_attempt(record, submission)
-        row = {"name": submission.get("name"), **attempt}
+        row = {
+            "name": submission.get("name"),
+            "attempts": record.get("attempts"),
+            **attempt,
+        }
         return _row(folder.name, row, run.state_by(record))
     except DAMAGE_ERRORS as error:
         # One damaged run must not hide the others.
@@ -153,11 +157,13 @@ def _row(
     run_id: str, record: Line, state: RunState, damage: str | None = None
 ) -> RunRow:
     times = record.get("time") or {}
+    starts = [times, *(record.get("attempts") or ())]
+    first = min((s for it in starts if (s := it.get("started"))), default=None)
     return RunRow(
         run_id=run_id,
         name=record.get("name"),
         state=state,
-        started=times.get("started"),
+        started=first,
         ended=times.get("ended"),
         damage=damage,
     )

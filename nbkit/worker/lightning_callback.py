@@ -56,6 +56,8 @@ class LightningLog:
         self._loss: float | None = None
         self._total_steps: int | None = None
         self._device: Any = None
+        self._shares_batches = False
+        """Whether ranks get the same batches: their samples do not add up then."""
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Take over the run's numbers, and its requests to stop."""
@@ -65,6 +67,9 @@ class LightningLog:
             steps = trainer.max_steps
         self._total_steps = int(steps) if 0 <= steps < math.inf else None
         self._device = module.device
+        sampler = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}
+        num_ranks = self._run.world_size
+        self._shares_batches = sampler.get("num_replicas", num_ranks) < num_ranks
         # Lightning's own handler ends each rank by itself, without a checkpoint.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -100,7 +105,8 @@ class LightningLog:
         given = by_name.values() or (
             batch if isinstance(batch, list | tuple) else [batch]
         )
-        self._counts.add([by_name.get("input_ids"), *given], by_name)
+        if not self._shares_batches:
+            self._counts.add([by_name.get("input_ids"), *given], by_name)
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
             # Lightning gives it divided by these.

@@ -20,8 +20,10 @@ def build(config: ExperimentConfig, num_classes: int) -> nn.Module:
 
 def _arguments(name: str, image_size: int) -> dict[str, Any]:
     if name in ("inception_v3", "googlenet"):
-        # Their training outputs are tuples unless the auxiliary heads are left out.
-        return {"aux_logits": False, "init_weights": True}
+        # Their training outputs are tuples unless the auxiliary heads are left out. The
+        # pretrained weights want a normalisation of their own on top of ImageNet's: no
+        # checkpoint has it, so it is that of all weights.
+        return {"aux_logits": False, "init_weights": True, "transform_input": True}
     if name == "maxvit_t":
         return {"input_size": (image_size, image_size)}
     if name in IMAGE_MULTIPLE:

@@ -82,6 +82,9 @@ class TrainerLog:
         if self._context is not None and control.should_log and self._seconds > 0:
             # A search for the batch size changes that of the state alone.
             size = getattr(state, "train_batch_size", None) or args.train_batch_size
+            options = getattr(args, "accelerator_config", None)
+            if getattr(options, "split_batches", False):
+                size /= self._context.world_size
             self._rates = self._measured(size, self._context.world_size)
             self._seconds, self._batches = 0.0, 0
 
@@ -123,7 +126,7 @@ class TrainerLog:
                 beside_steps=steps is None,
             )
 
-    def _measured(self, batch_size: int, world_size: int) -> dict[str, float]:
+    def _measured(self, batch_size: float, world_size: int) -> dict[str, float]:
         """Return rates of all ranks, by full batches."""
         if self._shares_batches:
             return {}
@@ -230,7 +233,7 @@ class TrainerCallback(TrainerLog):
             self._hook.remove()
             self._hook = None
 
-    def _measured(self, batch_size: int, world_size: int) -> dict[str, float]:
+    def _measured(self, batch_size: float, world_size: int) -> dict[str, float]:
         self._counts.gather(world_size, self._device)
         rates = self._counts.take_rates(self._seconds)
         if not rates:  # it is not followed

@@ -121,9 +121,6 @@ def _load_pretrained(
         raise RunError(message) from error
     if not rank.local_rank:
         barrier()
-    if hasattr(source, "transform_input"):
-        # Inception's weights want their own normalisation on top of ImageNet's.
-        model.transform_input = source.transform_input
     own = model.state_dict()
     # Outputs that only a training has are left out of the model, and of its weights.
     state = {name: value for name, value in source.state_dict().items() if name in own}

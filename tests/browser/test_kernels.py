@@ -9,8 +9,11 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import read_json, utc_now, write_json
 from tests.browser.rest import ask, kernel_pid, settle, start_kernel
 from tests.browser.sidebar import card, open_panel, until
+from tests.server.stored_runs import store_run
 
 FAKE_NVML = Path(__file__).parents[1] / "telemetry/fake_nvml"
 
@@ -57,4 +60,9 @@ def test_kernels_and_instances_are_named_by_what_the_driver_tells(lab, page, tmp
     expect(holder).to_contain_text("1g.10gb #2")
     expect(holder).to_contain_text("MIG-b")
     expect(holder).not_to_contain_text("#1")
+    # Starts of runs on an instance are marked in its GPU's history.
+    run = RunPaths(store_run(server.store, "20200101-000000-part", "running"))
+    record = read_json(run.record) | {"launch": {"devices": ["MIG-b"]}}
+    write_json(run.record, record | {"time": {"started": utc_now(), "ended": None}})
+    expect(gpu.locator(".nbk-sparkline-mark")).to_have_count(1)
     settle(visitor, server, 1)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from nbkit.cli.gpu_table import gpu_table
+from nbkit.cli.gpu_table import gpu_table, gpu_values
 from nbkit.cli.main import main
 from nbkit.telemetry.frames import GPU_COLUMNS, HOST_COLUMNS
 from tests.cli.conftest import COMMAND
@@ -100,6 +100,8 @@ def test_gpu_table_mig_holder():
 
     *_, held, _, _ = gpu_table(INVENTORY | {"gpus": [gpu]}, sample)
 
+    [values] = gpu_values(INVENTORY | {"gpus": [gpu], "replay": None}, sample)["gpus"]
+    assert [mig["memory_used_mib"] for mig in values["mig_instances"]] == [1, 2, 3]
     assert "MIG 1" in held
     assert held.endswith("eve, pid 7: python [2J a b .py")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 import nbkit
 from nbkit.cli.main import main
 from nbkit.errors import ConfigError, RunError
+from nbkit.launch.code.worktrees import find_change
 from nbkit.questions.study_report import make
 from nbkit.store.locks import locked
 from nbkit.store.paths import store_folder, studies_folder, trial_lock
@@ -113,6 +116,36 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, monkeypatch, ca
     assert sorted(left) == [*others, "repository", "scale.txt", "store"]
     assert (repository / "data" / "scale.txt").read_text() == "1.0"
     assert not (repository / "written.txt").exists()
+
+
+def test_try_imports_what_is_installed(repository, monkeypatch, capsys):
+    # Of an environment and a store in the repository that git does not ignore, nothing
+    # is of the change; setuptools' finder knows an editable package.
+    packages = repository / "environment" / "lib" / "python3" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "halves.py").write_text("HALF = 0.5\n")
+    constants = repository / "lib" / "constants"
+    constants.mkdir(parents=True)
+    (constants / "__init__.py").write_text("FACTOR = 2.0\n")
+    (repository / "code" / "part.py").write_text(
+        "import constants, halves\nFACTOR = constants.FACTOR * halves.HALF\n"
+    )
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "add", "code", "lib"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "package"], check=True)
+    (constants / "__init__.py").write_text("FACTOR = 1.6\n")
+    finder = SimpleNamespace(MAPPING={"constants": str(constants)})
+    monkeypatch.setitem(sys.modules, "__editable___constants_finder", finder)
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.setenv("NBKIT_HOME", str(repository / "results" / "store"))
+    before = find_change(repository / "code" / "train.py", "HEAD").trees
+
+    run("--repeats", "1", "--json", factor="1")
+
+    result = json.loads(capsys.readouterr().out)
+    base, new = (row["values"][0] for row in result["rows"])
+    assert (base, new) == pytest.approx((1.0, 0.8), rel=0.02)
+    assert find_change(repository / "code" / "train.py", "HEAD").trees == before
 
 
 def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):

@@ -43,15 +43,27 @@ def test_owner_exit_as_chosen(choice):
         chosen_owner_exit(choice.upper())
 
 
-def test_owner_watch_of_a_restarted_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"attempt": 1, "state": "finished"},
+        {
+            "attempt": 0,
+            "state": "stopped",
+            "cause": {"by": "time limit"},
+            "launch": {"job": {"id": "7"}},
+        },
+    ],
+)
+def test_owner_watch_ends_with_its_run(record, tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
     run = nbkit.Run(create_run_folder(ExperimentConfig()).root)
     job = {"id": "7", "cluster": None}
     owner = ProcessIdentity.of().to_dict()
     write_json(run.paths.submission, {"attempt": 0, "job": job, "owner": owner})
-    write_json(run.paths.record, {"attempt": 1, "state": "finished"})
+    write_json(run.paths.record, record)
 
-    watching = threading.Thread(target=watch, args=(run,), daemon=True)
+    watching = threading.Thread(target=watch, args=(run, 0.0), daemon=True)
     watching.start()
     watching.join(patient(10))
 

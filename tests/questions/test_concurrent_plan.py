@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import partial
 
@@ -178,12 +179,16 @@ def test_a_copy_that_cannot_be_finished_leaves_nothing(tmp_path):
     data, copy = tmp_path / "images", tmp_path / "copies" / "images-job-1"
     data.mkdir()
     (data / "1.txt").write_text("an image")
-    (data / "2.txt").symlink_to(data / "nowhere")
+    os.mkfifo(data / "2.txt")
 
     with pytest.raises(StoreError):
         copy_data(str(data), [copy])
 
     assert not list(copy.parent.iterdir())
+    (data / "2.txt").unlink()
+    (data / "2.txt").symlink_to(data / "nowhere")
+    copy_data(str(data), [copy])
+    assert [path.name for path in copy.iterdir()] == ["1.txt"]
 
 
 @needs_root

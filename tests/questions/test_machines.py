@@ -68,7 +68,7 @@ def test_reading_bundles_leaves_the_store_as_it_was(store):
     assert machines.measure(plan) is None
     saved = machines.report(machines.result(plan, None))
     assert saved.page.parent.parent == reports_folder()
-    assert [path.name for path in store.iterdir()] == ["reports"]
+    assert {path.name for path in store.iterdir()} == {".gitignore", "reports"}
 
 
 def test_a_machine_may_be_named_and_the_ratio_turned_round():
@@ -234,3 +234,27 @@ def test_without_two_like_runs_the_answer_says_so(here):
 
     assert "No comparison: no run of two-cpu-vm matches one of" in result.answer
     assert result.report().result["measured"] == []
+
+
+def test_machine_of_a_slurm_cluster_is_the_cluster(here):
+    for number, paths in enumerate(here):
+        change(paths.record, "machine", "hostname", value=f"n{number}")
+        change(paths.record, "machine", "usable_cpus", value=number + 1)
+        change(paths.record, "launch", "job", value={"id": str(number)})
+        variables = {"SLURM_CLUSTER_NAME": "gpus"}
+        change(paths.record, "environment", "variables", value=variables)
+
+    loaded, notes = read_bundles([paths.run_id for paths in here])
+
+    assert [len(machine.runs) for machine in loaded] == [len(here)], notes
+
+
+def test_threads_of_cpu_runs_are_a_condition_and_are_repeated(here):
+    for paths in here:
+        variables = {"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/lib/other.so"}
+        change(paths.record, "environment", "variables", value=variables)
+
+    assert "No comparison: no run of" in compared(here).answer
+    bundles = [paths.run_id for paths in here]
+    plan = machines.plan(parameters(bundles=bundles, measure=True))
+    assert plan.environment == {"OMP_NUM_THREADS": "1"}

@@ -89,6 +89,13 @@ def test_images_are_looked_at_before_they_are_dropped(study, data, capsys):
     assert capsys.readouterr().out.count("Checking every image") == 1
 
 
+def test_cache_state_of_data_with_a_dangling_link(study, data):
+    (data / "train/apple/gone.png").symlink_to(data / "nowhere")
+    arm = study.arms["load"].model_dump() | {"unreadable_images": "skip"}
+
+    assert before_start(study.kind, study.plan, arm)["cache"] in ("warm", "cold")
+
+
 def test_images_are_looked_at_again_where_a_run_would_not_believe_it(
     study, data, capsys
 ):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbkit.store import run_list
+from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from tests.hostile.strangers import as_stranger, needs_root
 
@@ -108,6 +109,20 @@ def test_list_runs_active_run(runs, reads):
     for _ in range(2):
         rows, read = reads()
         assert read == 1 or rows[-1].state is not RunState.FINISHED
+
+
+def test_list_runs_resumed_run_has_its_first_start(runs):
+    first, second = (f"2020-01-0{day}T00:00:00.000Z" for day in (1, 2))
+    attempts = [{"started": first}, {"started": None}]
+    for attempt, time in ((1, {"started": second}), (0, {})):
+        values = {"attempt": attempt, "state": "running", "attempts": attempts}
+        own = {"supervisor": ProcessIdentity.of().to_dict()}
+        write(runs[0] / "submission.json", SECONDS + 60, attempt=1, **own)
+        write(runs[0] / "record.json", SECONDS + 60, **values, **own, time=time)
+
+        *_, row = run_list.list_runs()
+
+        assert row.started == first
 
 
 @needs_root

@@ -155,7 +155,12 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
     create = SimpleNamespace(create=lambda *_, **__: study)
     monkeypatch.setattr("nbkit.questions.machines.planning.Study", create)
     plan = SimpleNamespace(
-        arms={"a": None}, repeats=1, parameters=None, unrepeated={}, wait_for_idle=600.0
+        arms={"a": None},
+        repeats=1,
+        parameters=None,
+        unrepeated={},
+        environment={},
+        wait_for_idle=600.0,
     )
     plan.minutes = None
 

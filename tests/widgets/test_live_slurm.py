@@ -11,6 +11,7 @@ from nbkit.live import devices
 from nbkit.live.devices import LiveDevices
 from nbkit.live.rows import run_numbers
 from nbkit.live.run import LiveRun
+from nbkit.store.metrics import to_json_line
 from nbkit.store.progress import queue_words
 from nbkit.store.record import write_json
 from nbkit.widgets.picture import picture
@@ -44,7 +45,11 @@ def test_a_run_that_waits_in_slurm_says_for_what(queued):
     assert f"queued, {words} at " in picture(live)["text/plain"]
     assert "4 ranks on 2 nodes" in picture(live)["text/plain"]
     assert run_numbers(queued)["gpus"] == 4
-    assert RunPosition().words(queued) == f"queued, {words}"
+    with queued.paths.metrics.open("a") as file:  # of an earlier attempt
+        file.write(to_json_line({"kind": "log", "attempt": 0, "step": 5, "t": 1.0}))
+    position = RunPosition()
+    position.read(queued)
+    assert position.words(queued) == f"queued, {words}"
     with pytest.raises(
         TimeoutError, match=r"is still queued .Slurm: waiting for free nodes"
     ):

@@ -69,6 +69,13 @@ def test_a_size_that_patches_do_not_divide_is_refused_with_both_neighbours():
         ExperimentConfig(model="maxvit_t", image_size=4_096)
 
 
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_model_normalises_for_its_pretrained_weights(name):
+    config = SimpleNamespace(model=name, image_size=96)
+    with torch.device("meta"):
+        assert models.build(config, 10).transform_input
+
+
 def test_weights_follow_the_seed():
     config = ExperimentConfig(model="shufflenet_v2_x0_5", image_size=32)
     built = []

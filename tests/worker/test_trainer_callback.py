@@ -148,16 +148,23 @@ callback.on_train_end()
 """
 
 
-@pytest.mark.parametrize("before", ["", AFTER_ANOTHER])
-def test_trainer_of_an_unchanged_script_is_shown(tmp_path, before):
+SPLIT = UNCHANGED.replace(
+    "size=4", "size=4, accelerator_config=Values(split_batches=True)"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "gpus"), [(UNCHANGED, 1), (AFTER_ANOTHER + UNCHANGED, 1), (SPLIT, 2)]
+)
+def test_trainer_of_an_unchanged_script_is_shown(tmp_path, code, gpus):
     package = tmp_path / "transformers"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "trainer.py").write_text("DEFAULT_CALLBACKS = []")
     script = tmp_path / "train.py"
-    script.write_text(before + UNCHANGED)
+    script.write_text(code)
 
-    run = nbkit.launch(script, device="cpu", gpus=1).wait()
+    run = nbkit.launch(script, device="cpu", gpus=gpus, oversubscribe=True).wait()
 
     lines = run.metrics("log")
     assert [(line["step"], line["total_steps"]) for line in lines] == [(2, 5), (4, 5)]

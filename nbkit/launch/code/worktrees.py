@@ -201,14 +201,16 @@ def _link(original: Path, copy: Path) -> None:
 def _commit_working_tree(top: Path) -> str:
     """Return a commit, of no branch: tracked files as they are, and new Python files.
 
-    Other new files, such as what a training has written, are no change.
+    Other new files, such as an environment or what a training has written, are no
+    change.
     """
     with tempfile.TemporaryDirectory(prefix="nbkit-try-") as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         _git(top, "read-tree", "HEAD", variables=index)
         _git(top, "add", "--update", variables=index)
         new = ("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
-        names = _names(top, *new, variables=index)
+        installed = ":(exclude,glob)**/site-packages/**"
+        names = _names(top, *new, installed, variables=index)
         _git(top, "update-index", "--add", "--", *names, variables=index)
         tree = _git(top, "write-tree", variables=index)
     author = {

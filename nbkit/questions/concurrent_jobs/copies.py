@@ -72,7 +72,9 @@ def _copy(data: str, copy: Path) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=copy.parent))
     try:
         # Its folders may be read-only then, and stay where they are.
-        shutil.copytree(data, unfinished, dirs_exist_ok=True)
+        shutil.copytree(
+            data, unfinished, dirs_exist_ok=True, ignore_dangling_symlinks=True
+        )
         try:
             unfinished.rename(copy)
         except OSError:

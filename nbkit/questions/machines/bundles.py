@@ -25,6 +25,7 @@ from nbkit.questions.machines.facts import (
     identity,
     machine_facts,
     not_known,
+    variables_of,
 )
 from nbkit.questions.machines.ratios import Conditions, MachineRun
 from nbkit.reading import expanded
@@ -67,6 +68,8 @@ class MeasuredKind:
     config: ExperimentConfig
     device_type: str | None
     batch_size_per_gpu: int | None
+    omp_num_threads: str | None
+    """Variable of that name, if it was set."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,12 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
     kinds: dict[str, MeasuredKind] = {}
     for run in runs:
         summary = run.summary
-        kind = MeasuredKind(run.config, summary.device_type, summary.batch_size_per_gpu)
+        kind = MeasuredKind(
+            run.config,
+            summary.device_type,
+            summary.batch_size_per_gpu,
+            variables_of(run).get("OMP_NUM_THREADS"),
+        )
         kinds.setdefault(_kind(run), kind)
     return Machine(
         name=name,

@@ -55,6 +55,8 @@ def conditions(run: Run) -> dict[str, str]:
         digest = str(fingerprint.get("sha256"))[:12]
         values["data"] = f"{fingerprint.get('files')} images, sha256 {digest}"
         values |= {name: settings[name] for name in _OF_FILES}
+    if worker.get("device_type") == "cpu":
+        values["OMP_NUM_THREADS"] = variables_of(run).get("OMP_NUM_THREADS")
     return {
         name: json.dumps(value, sort_keys=True)
         if isinstance(value, Mapping)
@@ -81,23 +83,31 @@ def identity(run: Run) -> tuple[str, ...]:
     """Return the facts that identify one machine in one state.
 
     They are host, devices, CPUs, hypervisor, driver and torch: one host with two
-    drivers, or with and without virtualization, is two machines to compare.
+    drivers, or with and without virtualization, is two machines to compare. In place of
+    the host and CPUs that Slurm chose for a job, it is the cluster.
     """
     record, worker = run.record, run.worker
+    has_job = "job" in (record.get("launch") or {})
+    cluster = variables_of(run).get("SLURM_CLUSTER_NAME") if has_job else None
     machine, system = record.get("machine") or {}, record.get("system") or {}
     devices = {str(device.get("name")) for device in worker.get("devices") or []}
     return tuple(
         str(value)
         for value in (
-            machine.get("hostname"),
+            cluster or machine.get("hostname"),
             sorted(devices),
-            machine.get("usable_cpus"),
+            None if cluster else machine.get("usable_cpus"),
             worker.get("device_type"),
             machine.get("hypervisor"),
             system.get("driver_version"),
             *(worker.get(name) for name in ("torch", "cuda", "nccl")),
         )
     )
+
+
+def variables_of(run: Run) -> Mapping[str, Any]:
+    """Return the variables that were recorded of a run's environment."""
+    return (run.record.get("environment") or {}).get("variables") or {}
 
 
 def machine_facts(runs: Sequence[Run]) -> dict[str, str | None]:

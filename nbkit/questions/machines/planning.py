@@ -97,9 +97,14 @@ def plan(parameters: Parameters) -> MachinesPlan:
     if errors:
         raise ParameterError("\n".join(errors))
     a, b = _chosen(p, list(machines))
-    arms, unrepeated, left_out = _to_measure(p, machines[b if a == HERE else a])
+    other = machines[b if a == HERE else a]
+    arms, unrepeated, left_out = _to_measure(p, other)
+    threads = {kind.omp_num_threads for kind in other.kinds}
+    # Of a bundle's variables, this number alone: others may be code.
+    is_set = len(threads) == 1 and str(*threads).isdecimal()
+    environment = {"OMP_NUM_THREADS": str(*threads)} if is_set else {}
     if p.measure and not arms:
-        what = f"measure=True: no training run of {b if a == HERE else a} can run here"
+        what = f"measure=True: no training run of {other.name} can run here"
         message = f"{what}. Use bundles of another machine."
         raise ParameterError("\n".join([message, *left_out]))
     return MachinesPlan(
@@ -113,6 +118,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
         arms=arms,
         unrepeated=unrepeated,
         repeats=p.repeats,
+        environment=environment,
         omitted=[*notes, *left_out],
         parameters=p,
     )
@@ -144,6 +150,7 @@ def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
         repeats=plan.repeats,
         parameters=plan.parameters,
         unrepeated=plan.unrepeated,
+        environment=plan.environment,
         trust=trust,
         minutes=plan.minutes,
     )

@@ -45,7 +45,7 @@ def before_start(plan: Mapping[str, Any], arm: Mapping[str, Any]) -> dict[str, s
     rules = {name: arm[name] for name in LABEL_FAULT_FIELDS if name in arm}
     listing = find(existing_data(data), **rules)
     _ensure_manifest(listing, data)
-    files = [listing.root / name for name in listing.files]
+    files = [path for name in listing.files if (path := listing.root / name).exists()]
     known = (
         drop_page_cache(files) if plan["cache"] == "cold" else fill_page_cache(files)
     )

@@ -213,7 +213,7 @@ def _own_files(place: Place, rules: Mapping[str, Any]) -> list[Path]:
     names = listing.files
     if len(names) > _FILES_DRAWN:
         names = sorted(random.Random(0).sample(names, _FILES_DRAWN))
-    return [listing.root / name for name in names]
+    return [path for name in names if (path := listing.root / name).exists()]
 
 
 def _operation_bytes(

@@ -270,12 +270,17 @@ class Table {
       return;
     }
     const runs = new Map(listed.map(run => [run.run_id, run]));
+    const isSameStore = listed.some(run => this._byId.has(run.run_id));
     const numBefore = this._numNewer;
     this._numNewer = this._newerOf(listed).length;
     const now = Date.now() / 1000;
     for (const row of going) {
       const run = runs.get(row.run_id);
       if (!run) {
+        // It has ended behind newer runs, or was removed: the kernel knows.
+        if (isSameStore) {
+          this._asked.delete(row.run_id);
+        }
         continue;
       }
       if (run.state !== row.state) {
@@ -286,7 +291,7 @@ class Table {
       const { state, images_per_second, loss, nonfinite } = run;
       Object.assign(row, { state, images_per_second, loss, nonfinite, seen: now });
     }
-    if (this._numNewer !== numBefore || going.some(row => row.seen === now)) {
+    if (this._numNewer !== numBefore || going.some(row => row.seen === now || !runs.has(row.run_id))) {
       this._show();
     }
   }
