@@ -14,8 +14,9 @@ from pathlib import Path
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
 from nbkit.store.job_state import may_go_on
+from nbkit.store.jobs import find_job
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
+from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json, unix_seconds
 
 _LOOK_SECONDS = 2.0
 _ASK_SECONDS = 60.0
@@ -24,8 +25,8 @@ _ASK_SECONDS = 60.0
 def watch(run: Run, ask_seconds: float = _ASK_SECONDS) -> None:
     """Return once the run has ended or was asked to, or its owner has ended.
 
-    Slurm, which alone knows of jobs that end in the queue and of those that it starts
-    again, is asked every `ask_seconds`.
+    Every `ask_seconds` Slurm is asked, which alone knows of jobs that end in the queue
+    and of those that it starts again.
     """
     submission = run.submission
     owner = ProcessIdentity.from_dict(submission["owner"])
@@ -40,7 +41,10 @@ def watch(run: Run, ask_seconds: float = _ASK_SECONDS) -> None:
             state = RunState(run.record.get("state", RunState.LOST))
             if time.monotonic() - asked_at >= ask_seconds and state.is_final:
                 asked_at = time.monotonic()
-                if run.state.is_final:
+                job, time_text = submission["job"], submission["time"]
+                cluster, submitted_at = job.get("cluster"), unix_seconds(time_text)
+                word = find_job(str(job["id"]), cluster, ask_seconds, submitted_at)
+                if word is not None and word.has_ended:
                     return
     while True:
         with suppress(NbkitError, *DAMAGE_ERRORS):

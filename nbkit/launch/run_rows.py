@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from nbkit import clock
 from nbkit.live.running_time import running_time
-from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
+from nbkit.store.record import DAMAGE_ERRORS, RunState, first_start, read_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.store.summary import summarise_run
 
@@ -38,7 +38,7 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "run_id": run.run_id,
         "name": submission.get("name") or record.get("name"),
         "state": str(state),
-        "started": times.get("started"),
+        "started": first_start(record),
         "ended": times.get("ended"),
         "duration_seconds": _unless_damaged(
             lambda: running_time(record, submission, state).at(

@@ -334,18 +334,15 @@ def _arm(
     )
     entry = arm.entry
     # An editable installation is the same for both: its folder is moved, also where
-    # setuptools' finder, which comes after the path, knows it.
-    packages = [
-        package
+    # setuptools' finder, which comes after the path, knows a package by its folder.
+    imports = [_moved(path, change.top, folder) for path in entry.description[_PATH]]
+    parents = [
+        str(Path(package).parent)
         for name, finder in sys.modules.items()
         if name.startswith("__editable__")
         for package in getattr(finder, "MAPPING", {}).values()
     ]
-    parents = [str(Path(package).parent) for package in packages]
-    imports = [
-        _moved(path, change.top, folder)
-        for path in [*entry.description[_PATH], *parents]
-    ]
+    imports += {_moved(path, change.top, folder) for path in parents} - {*parents}
     description = {
         **entry.description,
         _PATH: [*path[:2], *imports],

@@ -267,10 +267,8 @@ def _resume_by(python: str, run: Run) -> None:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         reason = visible(last[0] if last else how_it_ended(done.returncode))
-        message = (
-            f"run {run.run_id} could not be resumed with {python}, which launched it: "
-            f"{reason}"
-        )
+        by = "" if python == sys.executable else f" with {python}, which launched it"
+        message = f"run {run.run_id} could not be resumed{by}: {reason}"
         raise RunError(message)
 
 

@@ -199,6 +199,12 @@ def of_newest_attempt(
     return record if record.get("attempt", -1) >= launched else {}
 
 
+def first_start(record: Mapping[str, Any]) -> str | None:
+    """Return when the first attempt of a run began; None if none has."""
+    attempts = [record.get("time") or {}, *(record.get("attempts") or ())]
+    return min((s for it in attempts if (s := it.get("started"))), default=None)
+
+
 def job_nodes(record: Mapping[str, Any]) -> list[str]:
     """Return the nodes of a run's scheduler job; empty without one."""
     return ((record.get("launch") or {}).get("job") or {}).get("nodes") or []

@@ -18,6 +18,7 @@ from nbkit.store.record import (
     DAMAGE_ERRORS,
     RunState,
     damage_words,
+    first_start,
     of_newest_attempt,
     parse_json,
     read_json,
@@ -42,7 +43,7 @@ class RunRow:
     name: str | None
     state: RunState
     started: str | None
-    """UTC, ISO 8601; None before the supervisor's first word."""
+    """Begin of the first attempt, UTC, ISO 8601; None before it."""
     ended: str | None
     damage: str | None = None
     """What is wrong with its files, in words; None if they can be read."""
@@ -157,13 +158,11 @@ def _row(
     run_id: str, record: Line, state: RunState, damage: str | None = None
 ) -> RunRow:
     times = record.get("time") or {}
-    starts = [times, *(record.get("attempts") or ())]
-    first = min((s for it in starts if (s := it.get("started"))), default=None)
     return RunRow(
         run_id=run_id,
         name=record.get("name"),
         state=state,
-        started=first,
+        started=first_start(record),
         ended=times.get("ended"),
         damage=damage,
     )

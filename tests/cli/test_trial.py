@@ -121,7 +121,7 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, monkeypatch, ca
 def test_try_imports_what_is_installed(repository, monkeypatch, capsys):
     # Of an environment and a store in the repository that git does not ignore, nothing
     # is of the change; setuptools' finder knows an editable package.
-    packages = repository / "environment" / "lib" / "python3" / "site-packages"
+    packages = repository / "environment" / "lib" / "python3.11" / "site-packages"
     packages.mkdir(parents=True)
     (packages / "halves.py").write_text("HALF = 0.5\n")
     constants = repository / "lib" / "constants"

@@ -19,7 +19,8 @@ from nbkit.launch.submit import chosen_owner_exit
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.store.stored_runs import create_run_folder
-from tests.waiting import patient
+from tests.slurm_programs import SlurmPrograms
+from tests.waiting import patient, wait_until
 
 ASK = "from nbkit.launch.submit import chosen_owner_exit\nchosen_owner_exit(None)"
 
@@ -43,28 +44,43 @@ def test_owner_exit_as_chosen(choice):
         chosen_owner_exit(choice.upper())
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"attempt": 1, "state": "finished"},
-        {
-            "attempt": 0,
-            "state": "stopped",
-            "cause": {"by": "time limit"},
-            "launch": {"job": {"id": "7"}},
-        },
-    ],
-)
-def test_owner_watch_ends_with_its_run(record, tmp_path, monkeypatch):
-    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    """Return a run in a job, and what begins to watch it."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
     run = nbkit.Run(create_run_folder(ExperimentConfig()).root)
-    job = {"id": "7", "cluster": None}
     owner = ProcessIdentity.of().to_dict()
-    write_json(run.paths.submission, {"attempt": 0, "job": job, "owner": owner})
-    write_json(run.paths.record, record)
+    submission = {"attempt": 0, "job": {"id": "7", "cluster": None}, "owner": owner}
+    write_json(run.paths.submission, submission | {"time": "2020-01-01T00:00:00.000Z"})
 
-    watching = threading.Thread(target=watch, args=(run, 0.0), daemon=True)
-    watching.start()
+    def begin(**record):
+        write_json(run.paths.record, record)
+        thread = threading.Thread(target=watch, args=(run, 0.0), daemon=True)
+        thread.start()
+        return thread
+
+    return begin
+
+
+def test_owner_watch_of_a_restarted_run(watched):
+    watching = watched(attempt=1, state="finished")
+
     watching.join(patient(10))
+
+    assert not watching.is_alive()
+
+
+def test_owner_watch_of_a_job_that_slurm_may_start_again(
+    watched, tmp_path, monkeypatch
+):
+    programs = SlurmPrograms(tmp_path, monkeypatch)
+    programs.tell("squeue", "7|PENDING|N/A||Resources")
+    end = {"cause": {"by": "time limit"}, "launch": {"job": {"id": "7"}}}
+
+    watching = watched(attempt=0, state="stopped", **end)
+    wait_until(lambda: len(programs.calls("squeue")) > 1, "two questions", 60)
+    assert watching.is_alive()
+    programs.tell("squeue", "7|TIMEOUT|N/A||None")
+    watching.join(patient(60))
 
     assert not watching.is_alive()

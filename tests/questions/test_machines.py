@@ -246,10 +246,14 @@ def test_machine_of_a_slurm_cluster_is_the_cluster(here):
 
     loaded, notes = read_bundles([paths.run_id for paths in here])
 
-    assert [len(machine.runs) for machine in loaded] == [len(here)], notes
+    [cluster] = loaded
+    assert (cluster.name, len(cluster.runs)) == ("gpus", len(here)), notes
+    change(here[0].record, "machine", "cpu_model", value="another CPU")
+    assert len(read_bundles([paths.run_id for paths in here])[0]) == 2
 
 
-def test_threads_of_cpu_runs_are_a_condition_and_are_repeated(here):
+def test_threads_of_cpu_runs_are_a_condition_and_are_repeated(here, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for paths in here:
         variables = {"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/lib/other.so"}
         change(paths.record, "environment", "variables", value=variables)
@@ -258,3 +262,6 @@ def test_threads_of_cpu_runs_are_a_condition_and_are_repeated(here):
     bundles = [paths.run_id for paths in here]
     plan = machines.plan(parameters(bundles=bundles, measure=True))
     assert plan.environment == {"OMP_NUM_THREADS": "1"}
+    change(here[0].record, "environment", "variables", value={})
+    plan = machines.plan(parameters(bundles=bundles, measure=True))
+    assert "it ran with OMP_NUM_THREADS=1, and" in str(plan.omitted)

@@ -21,6 +21,7 @@ from nbkit.errors import NbkitError, ParameterError, StoreError
 from nbkit.launch.run import Run, attach
 from nbkit.plural import plural
 from nbkit.questions.machines.facts import (
+    cluster_of,
     conditions,
     identity,
     machine_facts,
@@ -314,7 +315,7 @@ def _kind(run: Run) -> str:
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """Return a name of each machine: its host, and its GPU where there is one."""
+    """Return a name of each machine: host or cluster, and GPU where there is one."""
     names = [_name(runs[0]) for runs in groups]
     return [
         name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
@@ -324,7 +325,7 @@ def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 def _name(run: Run) -> str:
     machine: dict[str, Any] = run.record.get("machine") or {}
-    host = str(machine.get("hostname") or "unknown host")
+    host = str(cluster_of(run) or machine.get("hostname") or "unknown host")
     device = run.summary.device_name
     if run.summary.device_type != "cuda" or device is None:
         return host

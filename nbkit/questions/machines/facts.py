@@ -84,11 +84,10 @@ def identity(run: Run) -> tuple[str, ...]:
 
     They are host, devices, CPUs, hypervisor, driver and torch: one host with two
     drivers, or with and without virtualization, is two machines to compare. In place of
-    the host and CPUs that Slurm chose for a job, it is the cluster.
+    the host and CPUs that Slurm chose for a job, it is the cluster and its CPU.
     """
     record, worker = run.record, run.worker
-    has_job = "job" in (record.get("launch") or {})
-    cluster = variables_of(run).get("SLURM_CLUSTER_NAME") if has_job else None
+    cluster, launch = cluster_of(run), record.get("launch") or {}
     machine, system = record.get("machine") or {}, record.get("system") or {}
     devices = {str(device.get("name")) for device in worker.get("devices") or []}
     return tuple(
@@ -96,7 +95,8 @@ def identity(run: Run) -> tuple[str, ...]:
         for value in (
             cluster or machine.get("hostname"),
             sorted(devices),
-            None if cluster else machine.get("usable_cpus"),
+            launch.get("cpus_per_rank") if cluster else machine.get("usable_cpus"),
+            machine.get("cpu_model") if cluster else None,
             worker.get("device_type"),
             machine.get("hypervisor"),
             system.get("driver_version"),
@@ -108,6 +108,12 @@ def identity(run: Run) -> tuple[str, ...]:
 def variables_of(run: Run) -> Mapping[str, Any]:
     """Return the variables that were recorded of a run's environment."""
     return (run.record.get("environment") or {}).get("variables") or {}
+
+
+def cluster_of(run: Run) -> str | None:
+    """Return the Slurm cluster that a run's job ran on; None without a job."""
+    has_job = "job" in (run.record.get("launch") or {})
+    return variables_of(run).get("SLURM_CLUSTER_NAME") if has_job else None
 
 
 def machine_facts(runs: Sequence[Run]) -> dict[str, str | None]:

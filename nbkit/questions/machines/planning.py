@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.enough import check_enough_images
-from nbkit.errors import NbkitError, ParameterError
+from nbkit.errors import ConfigError, NbkitError, ParameterError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
 from nbkit.questions.machines.bundles import (
@@ -98,11 +99,13 @@ def plan(parameters: Parameters) -> MachinesPlan:
         raise ParameterError("\n".join(errors))
     a, b = _chosen(p, list(machines))
     other = machines[b if a == HERE else a]
-    arms, unrepeated, left_out = _to_measure(p, other)
-    threads = {kind.omp_num_threads for kind in other.kinds}
     # Of a bundle's variables, this number alone: others may be code.
+    threads = {
+        kind.omp_num_threads for kind in other.kinds if kind.device_type == "cpu"
+    }
     is_set = len(threads) == 1 and str(*threads).isdecimal()
     environment = {"OMP_NUM_THREADS": str(*threads)} if is_set else {}
+    arms, unrepeated, left_out = _to_measure(p, other, environment)
     if p.measure and not arms:
         what = f"measure=True: no training run of {other.name} can run here"
         message = f"{what}. Use bundles of another machine."
@@ -230,7 +233,7 @@ def _chosen(p: Parameters, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _to_measure(
-    p: Parameters, machine: Machine
+    p: Parameters, machine: Machine, environment: Mapping[str, str]
 ) -> tuple[dict[str, ExperimentConfig], dict[str, ExperimentConfig], list[str]]:
     """Return what of another machine's runs can be run here, and why not the rest."""
     arms: dict[str, ExperimentConfig] = {}
@@ -248,14 +251,25 @@ def _to_measure(
         if name in target:
             name = f"{name} ({len(target) + 1})"
         try:
-            target[name] = _here(kind, name)
+            target[name] = _here(kind, name, environment)
         except NbkitError as error:
             left_out.append(f"Not measured here: {name}: {error}")
     return arms, unrepeated, left_out
 
 
-def _here(kind: MeasuredKind, name: str) -> ExperimentConfig:
+def _here(
+    kind: MeasuredKind, name: str, environment: Mapping[str, str]
+) -> ExperimentConfig:
     """Return the same configuration for this machine."""
+    threads = {**os.environ, **environment}.get("OMP_NUM_THREADS")
+    is_train_on_cpus = kind.device_type == "cpu" and kind.config.task == "train"
+    if is_train_on_cpus and threads != kind.omp_num_threads:
+        message = (
+            f"it ran with OMP_NUM_THREADS={kind.omp_num_threads}, and would run here "
+            f"with {threads}. Set the same before the notebook starts, or pass bundles "
+            "of runs with one value."
+        )
+        raise ConfigError(message)
     changes: dict[str, Any] = {
         "name": f"machines {name}",
         # Never on CPUs what was measured on GPUs, nor the other way round.

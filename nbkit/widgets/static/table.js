@@ -10,6 +10,8 @@ const UNANSWERED_MILLISECONDS = 6_000;
 const FOLLOW_MILLISECONDS = 5_000;
 /** Of a table without runs under way, so many turns for one look. */
 const TURNS_AT_REST = 6;
+/** Between two questions about a run under way that the server does not list. */
+const MISSING_SECONDS = 30;
 const FINAL = new Set(['finished', 'failed', 'stopped', 'lost', 'removed']);
 
 /** Of each column: key, name, text, and what it means. */
@@ -278,8 +280,9 @@ class Table {
       const run = runs.get(row.run_id);
       if (!run) {
         // It has ended behind newer runs, or was removed: the kernel knows.
-        if (isSameStore) {
+        if (isSameStore && now - row.seen > MISSING_SECONDS) {
           this._asked.delete(row.run_id);
+          row.seen = now;
         }
         continue;
       }
@@ -291,7 +294,7 @@ class Table {
       const { state, images_per_second, loss, nonfinite } = run;
       Object.assign(row, { state, images_per_second, loss, nonfinite, seen: now });
     }
-    if (this._numNewer !== numBefore || going.some(row => row.seen === now || !runs.has(row.run_id))) {
+    if (this._numNewer !== numBefore || going.some(row => row.seen === now)) {
       this._show();
     }
   }
