@@ -38,8 +38,7 @@ def watch(run: Run, ask_seconds: float = _ASK_SECONDS) -> None:
         with suppress(NbkitError, *DAMAGE_ERRORS):
             if _is_over(run, submission["attempt"]):
                 return
-            state = RunState(run.record.get("state", RunState.LOST))
-            if time.monotonic() - asked_at >= ask_seconds and state.is_final:
+            if time.monotonic() - asked_at >= ask_seconds:
                 asked_at = time.monotonic()
                 job, time_text = submission["job"], submission["time"]
                 cluster, submitted_at = job.get("cluster"), unix_seconds(time_text)

@@ -38,7 +38,7 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "run_id": run.run_id,
         "name": submission.get("name") or record.get("name"),
         "state": str(state),
-        "started": first_start(record),
+        "started": _unless_damaged(lambda: first_start(record), times.get("started")),
         "ended": times.get("ended"),
         "duration_seconds": _unless_damaged(
             lambda: running_time(record, submission, state).at(

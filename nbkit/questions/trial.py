@@ -342,7 +342,8 @@ def _arm(
         if name.startswith("__editable__")
         for package in getattr(finder, "MAPPING", {}).values()
     ]
-    imports += {_moved(path, change.top, folder) for path in parents} - {*parents}
+    moved = dict.fromkeys(_moved(path, change.top, folder) for path in parents)
+    imports += [path for path in moved if path not in parents]
     description = {
         **entry.description,
         _PATH: [*path[:2], *imports],

@@ -265,3 +265,19 @@ def test_threads_of_cpu_runs_are_a_condition_and_are_repeated(here, monkeypatch)
     change(here[0].record, "environment", "variables", value={})
     plan = machines.plan(parameters(bundles=bundles, measure=True))
     assert "it ran with OMP_NUM_THREADS=1, and" in str(plan.omitted)
+
+
+def test_threads_of_all_reduce_runs_are_no_condition(store, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    unpack_bundle(TWO, store)
+    runs = [RunPaths(folder) for folder in runs_folder().iterdir()]
+    trained = [it for it in runs if read_json(it.config)["task"] == "train"]
+    for paths in trained:
+        variables = {"OMP_NUM_THREADS": "1"}
+        change(paths.record, "environment", "variables", value=variables)
+
+    bundles = [paths.run_id for paths in runs]
+    plan = machines.plan(parameters(bundles=bundles, measure=True))
+
+    assert 0 < len(trained) < len(runs)
+    assert plan.environment == {"OMP_NUM_THREADS": "1"}

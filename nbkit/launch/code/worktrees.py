@@ -209,8 +209,9 @@ def _commit_working_tree(top: Path) -> str:
         _git(top, "read-tree", "HEAD", variables=index)
         _git(top, "add", "--update", variables=index)
         new = ("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
-        installed = ":(exclude,glob)**/lib/python3.*/**"
-        names = _names(top, *new, installed, variables=index)
+        folders = ("site-packages", "lib*/python3*")
+        installed = [f":(exclude,glob)**/{folder}/**" for folder in folders]
+        names = _names(top, *new, *installed, variables=index)
         _git(top, "update-index", "--add", "--", *names, variables=index)
         tree = _git(top, "write-tree", variables=index)
     author = {

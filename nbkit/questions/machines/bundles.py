@@ -72,6 +72,11 @@ class MeasuredKind:
     omp_num_threads: str | None
     """Variable of that name, if it was set."""
 
+    @property
+    def trains_on_cpus(self) -> bool:
+        """Whether its rate depends on the number of threads."""
+        return self.device_type == "cpu" and self.config.task == "train"
+
 
 @dataclass(frozen=True)
 class Machine:

@@ -100,9 +100,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
     a, b = _chosen(p, list(machines))
     other = machines[b if a == HERE else a]
     # Of a bundle's variables, this number alone: others may be code.
-    threads = {
-        kind.omp_num_threads for kind in other.kinds if kind.device_type == "cpu"
-    }
+    threads = {kind.omp_num_threads for kind in other.kinds if kind.trains_on_cpus}
     is_set = len(threads) == 1 and str(*threads).isdecimal()
     environment = {"OMP_NUM_THREADS": str(*threads)} if is_set else {}
     arms, unrepeated, left_out = _to_measure(p, other, environment)
@@ -262,8 +260,7 @@ def _here(
 ) -> ExperimentConfig:
     """Return the same configuration for this machine."""
     threads = {**os.environ, **environment}.get("OMP_NUM_THREADS")
-    is_train_on_cpus = kind.device_type == "cpu" and kind.config.task == "train"
-    if is_train_on_cpus and threads != kind.omp_num_threads:
+    if kind.trains_on_cpus and threads != kind.omp_num_threads:
         message = (
             f"it ran with OMP_NUM_THREADS={kind.omp_num_threads}, and would run here "
             f"with {threads}. Set the same before the notebook starts, or pass bundles "

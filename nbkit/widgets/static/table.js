@@ -280,9 +280,10 @@ class Table {
       const run = runs.get(row.run_id);
       if (!run) {
         // It has ended behind newer runs, or was removed: the kernel knows.
-        if (isSameStore && now - row.seen > MISSING_SECONDS) {
+        const before = row.missedAt ?? row.seen ?? now;
+        if (isSameStore && now - before > MISSING_SECONDS) {
           this._asked.delete(row.run_id);
-          row.seen = now;
+          row.missedAt = now;
         }
         continue;
       }
@@ -294,7 +295,7 @@ class Table {
       const { state, images_per_second, loss, nonfinite } = run;
       Object.assign(row, { state, images_per_second, loss, nonfinite, seen: now });
     }
-    if (this._numNewer !== numBefore || going.some(row => row.seen === now)) {
+    if (this._numNewer !== numBefore || going.some(row => [row.seen, row.missedAt].includes(now))) {
       this._show();
     }
   }
